@@ -1,7 +1,7 @@
 """Policies as their authors' code has them, where it departs from what a user would choose.
 
-Each file has one policy, a subclass of the one that users choose, and is named like any policy in
-a file: `--policy benchmarks/papers/authors/sia.py:AuthorsSia`, for short `authors/sia` here.
+Each `authors.py` has one policy, a subclass of the one that users choose, named like any policy in
+a file: `--policy .../weft_papers/sia/authors.py:AuthorsSia`, for short `authors/sia` here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def named(spec: str) -> str:
     if not spec.startswith(SHORT):
         return spec
     name, _, options = spec.removeprefix(SHORT).partition(":")
-    file = os.path.relpath(Path(__file__).with_name(f"{name}.py"))
+    file = os.path.relpath(Path(__file__).parent / name / "authors.py")
     return f"{file}:{CLASSES[name]}" + (f":{options}" if options else "")
 
 

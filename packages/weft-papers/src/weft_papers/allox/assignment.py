@@ -19,7 +19,7 @@ FAR = 1e15  # a length that no real job has: where it cannot run
 
 
 @frozen
-class Lines:
+class MachineAssignment:
     """The machine of each job, its place from the end (from 1), and the sum of all costs."""
 
     machine: Rows
@@ -34,7 +34,7 @@ class Lines:
         return sorted(first.items())
 
 
-def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> Lines:
+def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> MachineAssignment:
     """The best lines for jobs x machines `lengths`; infinite where a job cannot run.
 
     `ready` is when each machine is free; `waits`, which change no line, are added to the total.
@@ -42,7 +42,7 @@ def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> Line
     jobs, machines = lengths.shape
     if not jobs or not machines:
         nobody = np.zeros(0, np.intp)
-        return Lines(nobody, nobody, 0.0)
+        return MachineAssignment(nobody, nobody, 0.0)
     finite = np.where(np.isfinite(lengths), lengths, FAR)
     deep = min(jobs, 2 + -(-jobs // machines))
     while True:
@@ -53,7 +53,7 @@ def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> Line
         deep = min(jobs, 2 * deep)  # a job stands where the lines were cut off
     machine = columns % machines
     total = float((place * finite[rows, machine] + ready[machine]).sum())
-    return Lines(machine, place, total + (0.0 if waits is None else float(waits.sum())))
+    return MachineAssignment(machine, place, total + (0.0 if waits is None else float(waits.sum())))
 
 
 def _solve(lengths: Floats, ready: Floats, deep: int) -> tuple[Rows, Rows]:

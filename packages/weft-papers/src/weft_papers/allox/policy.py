@@ -15,7 +15,7 @@ Deviations  the paper's jobs hold one machine; here a gang counts as its length 
             matching is solved as it is. Estimates come from the predictor, not from sample runs
             that take resources: two of a minute on each of three kinds before every job would make
             the 23.0 h of 120 of Gavel's jobs on 36 GPUs 24.8 h (`python -m
-            benchmarks.papers.allox`). The authors' code keeps 50 candidates, ours `cap`, the
+            weft_papers.allox.published`). The authors' code keeps 50 candidates, ours `cap`, the
             shortest on each kind in turn. Where a gang at the head of a line does not fit, others
             start that were matched to its kind.
 """
@@ -38,17 +38,17 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Backfill
-from weft.pieces.order.keys import Resting
+from weft.pieces.order.keys import RestingOrder
 from weft.pieces.pack import backfill
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer, fewest_nodes
-from weft.solve.assignment import line_up
+from weft_papers.allox.assignment import line_up
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known about
 EPS = 1e-9
 WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME,
-    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.DURATIONS | tax.NeededKnowledge.SPEEDS,
     tax.Preemption.NEVER,
     tax.Heterogeneity.SPEEDS,
 )
@@ -136,7 +136,7 @@ class Allox:
 
 
 @frozen
-class BestLength(Resting):
+class BestLength(RestingOrder):
     """The least predicted time left first, on the kind of GPU that suits each job best."""
 
     about = About(
@@ -145,13 +145,14 @@ class BestLength(Resting):
         needs=Needs.REMAINING,
         starves="a stream of shorter jobs",
         taxonomy=tax.declare(
-            tax.Objective.COMPLETION_TIME, tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS
+            tax.Objective.COMPLETION_TIME,
+            tax.NeededKnowledge.DURATIONS | tax.NeededKnowledge.SPEEDS,
         ),
     )
     admits = "backfill"
 
     def rank(self, view: View) -> Ranking:
-        """By the shortest length on any kind."""
+        """Rank jobs by their shortest length on any kind."""
         key = lengths_by_kind(view).min(axis=1, initial=np.inf)
         return Ranking(key=key)
 
@@ -226,7 +227,7 @@ def lengths_by_kind(view: View) -> Floats:
 
 
 def shares(view: View, lengths: Floats) -> dict[str, float]:
-    """What each user holds, as parts of the kinds that suit its jobs best.
+    """Return each user's dominant part: its GPUs over those of the kinds that suit its jobs best.
 
     A job on a slower kind counts as much less as it is slower there.
     """
@@ -297,7 +298,7 @@ def _machines(view: View, lengths: Floats) -> tuple[Rows, Floats]:
 
 
 def _taken(view: View, on: Allocation) -> bool:
-    """Whether an allocation is still promised: those given back count among the free."""
+    """Return true if devices are still promised; those given back count among the free."""
     return not view.free.fits(on)
 
 
@@ -314,7 +315,7 @@ def _place(view: View, row: int, kind: str, keep: Mapping[JobId, Allocation]) ->
 def _fill(
     view: View, rows: Sequence[int], keep: Mapping[JobId, Allocation]
 ) -> Iterator[tuple[JobId, Allocation]]:
-    """What the heads of lines left, to any job in order; jobs that ran there stay."""
+    """Start other jobs, in any order, on devices that the heads of lines left; jobs there stay."""
     for row in rows:
         job = view.job(row)
         on = keep.get(job.id)

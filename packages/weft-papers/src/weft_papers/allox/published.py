@@ -1,4 +1,4 @@
-"""What AlloX's sample runs would cost: `python -m benchmarks.papers.allox [--seconds 60]`.
+"""Price AlloX's sample runs by the second: `python -m weft_papers.allox.published [--seconds 60]`.
 
 The paper estimates a job's length on each kind from two short runs of it there, which take a GPU
 and are waited for; ours takes the predictor's. Gavel's jobs on 12 GPUs of each of three kinds, one
@@ -16,8 +16,8 @@ import numpy as np
 import weft
 from weft.core.model.job import After, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.traces.find import find
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
+from weft.traces.read import find
 
 KINDS = ("v100", "p100", "k80")
 CLUSTER = "+".join(f"3x4:{kind}" for kind in KINDS)
@@ -44,7 +44,7 @@ def main() -> int:
 
 def draw() -> Trace:
     """Gavel's law, with one GPU for every job."""
-    return find("gavel", Request(jobs=JOBS, gpus=12 * len(KINDS), max_gpus=1, kinds=KINDS))
+    return find("gavel", DrawRequest(jobs=JOBS, gpus=12 * len(KINDS), max_gpus=1, kinds=KINDS))
 
 
 def with_samples(trace: Trace, seconds: float) -> Trace:

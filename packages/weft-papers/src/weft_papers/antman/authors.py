@@ -1,6 +1,6 @@
 """AntMan as the baseline inside Muri's simulator has it (Zhao et al., SIGCOMM 2022).
 
-Guaranteed jobs first, then opportunistic ones, each in order of submission; nobody is ever
+Guaranteed jobs first, then opportunistic ones, each in order of submission; no job is ever
 stopped. A guaranteed gang of at most a node takes the first node with room for all of it, or
 keeps what is free on the emptiest one and waits there for the rest; a larger one collects
 whole nodes. Devices that are kept stay idle for guaranteed jobs, while opportunistic ones may
@@ -19,22 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model.job import (
-    Allocation,
-    Discipline,
-    Job,
-    JobId,
-    NodeId,
-    Sharing,
-    Slice,
-    Tier,
-)
-from weft.core.plan.memory import recall
+from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.policies.antman.fair import Device, opportunistic
-from weft.policies.antman.policy import Antman
+from weft_papers.antman.fair import Device, opportunistic
+from weft_papers.antman.policy import Antman
 
 FIRM = Sharing(discipline=Discipline.PACED)
 LOOSE = Sharing(tier=Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
@@ -53,7 +44,7 @@ class MuriAntman(Antman):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class BookedJob:
     """A job that runs, with the load that is booked for it on each device of its slices."""
 
     slices: tuple[Slice, ...]
@@ -66,7 +57,7 @@ class MuriMemory:
 
     kept: Mapping[JobId, tuple[Slice, ...]] = field(default_factory=dict)
     loads: Mapping[NodeId, tuple[float, ...]] = field(default_factory=dict)
-    counted: Mapping[JobId, Counted] = field(default_factory=dict)
+    counted: Mapping[JobId, BookedJob] = field(default_factory=dict)
 
 
 def as_in_muri(view: View, loose: Bools) -> Plan:
@@ -90,7 +81,7 @@ def as_in_muri(view: View, loose: Bools) -> Plan:
 
 
 class DeviceOwners:
-    """Who owns each device, who keeps it, and where an opportunistic job lives."""
+    """The jobs that own each device or keep it, and the nodes of opportunistic jobs."""
 
     def __init__(self, view: View) -> None:
         memory = recall(view, MuriMemory)
@@ -145,7 +136,6 @@ class DeviceOwners:
         return Allocation(slices, FIRM)
 
     def remembered(self) -> MuriMemory:
-        """What is kept for whom, and the loads."""
         kept = {
             job: tuple(Slice(self._nodes[n].id, tuple(gpus)) for n, gpus in parts.items())
             for job, parts in self._kept.items()
@@ -214,7 +204,7 @@ class DeviceOwners:
                 yield index[part.node], gpu
 
     def _still_there(self, kept: Mapping[JobId, tuple[Slice, ...]]) -> dict[JobId, Kept]:
-        """What is kept for jobs that still wait, on nodes that still run."""
+        """Keep devices for jobs that still wait, on nodes that still run."""
         table, index = self._view.table, self._view.cluster.index
         left: dict[JobId, Kept] = {}
         for job, slices in kept.items():
@@ -243,7 +233,7 @@ class Loads:
                 self.add([(index[part.node], g) for part in there for g in part.gpus], -was.load)
 
     def of(self, device: Device) -> float:
-        """What is booked on a device."""
+        """Return the load that is booked on a device."""
         return self._at[device[0]][device[1]]
 
     def add(self, devices: Sequence[Device], load: float) -> None:
@@ -253,7 +243,7 @@ class Loads:
 
     def count(self, job: JobId, slices: tuple[Slice, ...], load: float) -> None:
         """Remember what to take off when the job has left."""
-        self.counted[job] = Counted(slices, load)
+        self.counted[job] = BookedJob(slices, load)
 
     def remembered(self) -> dict[NodeId, tuple[float, ...]]:
         """The loads by node."""

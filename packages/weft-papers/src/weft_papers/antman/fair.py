@@ -21,8 +21,8 @@ Device = tuple[int, int]
 
 
 @frozen
-class Terms:
-    """What the policy's fields say: which jobs may start where, how often dials are looked at."""
+class StartTerms:
+    """Options of the policy: which jobs may start on which devices, and how often dials are set."""
 
     quota: Mapping[str, float]
     promote: bool
@@ -35,7 +35,7 @@ class Terms:
 class Round:
     """One decision."""
 
-    def __init__(self, view: View, loose: Bools, terms: Terms) -> None:
+    def __init__(self, view: View, loose: Bools, terms: StartTerms) -> None:
         self._view, self._terms = view, terms
         self._loose = loose
         self._sharing = view.sharing()
@@ -119,7 +119,7 @@ class Round:
         return model.Allocation(slices, sharing)
 
     def _taken(self, part: model.Slice) -> bool:
-        """Whether an opportunistic job is on one of the devices."""
+        """Return true if an opportunistic job is on one of the devices."""
         node = self._view.cluster.index[part.node]
         return any(self._on.get((node, gpu)) for gpu in part.gpus)
 
@@ -164,7 +164,7 @@ class Round:
         return None
 
     def _open_to(self, node: int, gpu: int) -> float | None:
-        """How busy a device is, None if no opportunistic job may come."""
+        """Return how busy a device is, None if no opportunistic job may start there."""
         here = [self._jobs[job] for job in self._on.get((node, gpu), ()) if job in self._jobs]
         if any(self._tier(job) is model.Tier.OPPORTUNISTIC or not job.shareable for job in here):
             return None
@@ -221,7 +221,7 @@ class Round:
         return tuple(sorted(job_ids))
 
     def _slowdown(self, above: Sequence[model.JobId]) -> float:
-        """How much slower than alone the slowest of these measured itself; 1 before any did."""
+        """Return how many times slower than alone the slowest of these measured itself, or 1."""
         paces = [self._sharing.pace(self._jobs[job]) for job in above if job in self._jobs]
         return 1.0 / max(min((p for p in paces if p is not None), default=1.0), 1e-6)
 
@@ -280,7 +280,7 @@ def opportunistic(
 
 @frozen
 class Dial:
-    """How the share of one opportunistic job is being set.
+    """The share of one opportunistic job and the limits between which it is being set.
 
     `above` are the guaranteed jobs it lives under; `most` the share that was found too much for
     them, 1 or more while none was; `since` when the share was last changed.

@@ -24,11 +24,11 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Tier
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, classify
+from weft.core.plan.taxonomy import DeviceSharing, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.policies.antman.fair import Round, Terms
+from weft_papers.antman.fair import Round, StartTerms
 
 ABOUT = About(
     "antman",
@@ -39,9 +39,9 @@ ABOUT = About(
     ties=Ties.NONE,
     taxonomy=classify(
         Objective.UTILIZATION | Objective.GUARANTEES,
-        Knowledge.PROFILES,
+        NeededKnowledge.PROFILES,
         Preemption.NEVER,
-        Sharing.OPPORTUNISTIC,
+        DeviceSharing.OPPORTUNISTIC,
     ),
 )
 
@@ -79,7 +79,9 @@ class Antman:
 
     def decide(self, view: View) -> Plan:
         """Start what may start, then set the shares of those in the gaps."""
-        terms = Terms(self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb)
+        terms = StartTerms(
+            self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb
+        )
         return Round(view, self._loose(view, self.loose_priority), terms).plan()
 
     def _loose(self, view: View, priority: float | None) -> Bools:

@@ -1,4 +1,4 @@
-"""AntMan on Muri's traces, ours beside theirs: `python -m benchmarks.papers.antman`.
+"""AntMan on Muri's traces, ours beside theirs: `python -m weft_papers.antman.published`.
 
 First the baseline inside Muri's simulator (`authors/antman`, `--perf muri`, 64 V100) against
 what its authors published. Then the fair version on the jobs of trace 3: what guaranteed jobs
@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from benchmarks.data import need
 
 import weft
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import named
 from weft.core.model.job import Tier
 from weft.core.model.trace import Trace
 from weft.sim.result import Outcome, Result
-from weft.traces.find import find
+from weft.traces.read import find
+from weft_papers.published import named
 
 CLUSTER = "8x8:v100"
 WITHIN = 0.01
@@ -29,7 +29,7 @@ MAY_LOSE = 0.05
 
 def main() -> int:
     """Print both tables; fail where a number is further from theirs, or lost, than promised."""
-    data = need_data()
+    data = need("muri/traces", "muri/published_results.json")
     folder = data / "muri"
     wrong = as_published(folder)
     wrong += fair(find(str(folder / "traces" / "trace3.csv")))

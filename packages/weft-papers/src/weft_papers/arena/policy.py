@@ -37,11 +37,11 @@ MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down 
 STEPS_UP = 10
 WHERE = tax.classify(
     tax.Objective.THROUGHPUT,
-    tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.SPEEDS,
     tax.Preemption.RESIZES | tax.Preemption.MOVES,
     tax.Heterogeneity.SPEEDS,
     tax.Elasticity.GPUS | tax.Elasticity.PLANS,
-    tax.Topology.CONSOLIDATED,
+    tax.TopologyKnowledge.CONSOLIDATED,
 )
 
 
@@ -94,7 +94,7 @@ class Arena:
         fixed = {row for row in at if still[row]}
         free = {kind: view.free.idle(kind) for kind in view.cluster.kinds}
         depth = LESS_DEPTH if len(at) + len(firm) > MANY else DEPTH
-        standing = Standing(at, free)
+        standing = AllocationTrial(at, free)
         for row in np.flatnonzero(view.waiting()).tolist():
             wish = self._wish(standing, speeds[row], view.job(row).demand.gpus)
             room = wish and find_room(standing, row, wish, speeds, fixed, depth)
@@ -120,8 +120,8 @@ class Arena:
             speeds = [own or _least(wide) for own, wide in zip(speeds, wider, strict=True)]
         return {(config.kind, config.gpus): config for config in reversed(configs)}, speeds
 
-    def _wish(self, standing: Standing, speeds: dict[Size, float], gpus: int) -> Size | None:
-        """What it asks for, or the nearest size that runs; where there is room, then fastest."""
+    def _wish(self, standing: AllocationTrial, speeds: dict[Size, float], gpus: int) -> Size | None:
+        """Choose the size nearest to the request: one with room first, then the fastest."""
         if not speeds:
             return None
         counts = {count for _, count in speeds}
@@ -166,8 +166,8 @@ EPS = 1e-9
 
 
 @frozen
-class Standing:
-    """Which row stands where, and what that leaves of each kind; below 0 where it is too much."""
+class AllocationTrial:
+    """The size of each row, and the GPUs left of each kind; below 0 where overcommitted."""
 
     at: Mapping[int, Size]
     free: Mapping[str, int]
@@ -177,18 +177,23 @@ class Standing:
         """Kinds of which more is given than there is."""
         return [kind for kind, left in self.free.items() if left < 0]
 
-    def put(self, row: int, to: Size) -> Standing:
-        """The same with a row elsewhere."""
+    def put(self, row: int, to: Size) -> AllocationTrial:
+        """Return a trial in which a row has another size."""
         free = dict(self.free)
         if row in self.at:
             free[self.at[row][0]] += self.at[row][1]
         free[to[0]] -= to[1]
-        return Standing({**self.at, row: to}, free)
+        return AllocationTrial({**self.at, row: to}, free)
 
 
 def find_room(
-    standing: Standing, row: int, wish: Size, speeds: Speeds, fixed: Collection[int], depth: int
-) -> Standing | None:
+    standing: AllocationTrial,
+    row: int,
+    wish: Size,
+    speeds: Speeds,
+    fixed: Collection[int],
+    depth: int,
+) -> AllocationTrial | None:
     """A newcomer with what it wishes, or what is possible if few others, and it, take less.
 
     Breadth first: each step halves one job of a kind that is overfull, or moves one to another
@@ -197,7 +202,7 @@ def find_room(
     first = standing.put(row, wish)
     if not first.overfull:
         return first
-    frontier, fitting = [first], list[Standing]()
+    frontier, fitting = [first], list[AllocationTrial]()
     for _ in range(depth):
         after = [step for state in frontier for step in _steps_down(state, speeds, fixed)]
         frontier = [step for step in after if step.overfull]
@@ -205,11 +210,13 @@ def find_room(
     return max(fitting, key=lambda step: _total(step, speeds), default=None)
 
 
-def _total(standing: Standing, speeds: Speeds) -> float:
+def _total(standing: AllocationTrial, speeds: Speeds) -> float:
     return sum(speeds[row].get(size, 0.0) for row, size in standing.at.items())
 
 
-def _steps_down(state: Standing, speeds: Speeds, fixed: Collection[int]) -> Iterator[Standing]:
+def _steps_down(
+    state: AllocationTrial, speeds: Speeds, fixed: Collection[int]
+) -> Iterator[AllocationTrial]:
     """The cheapest halving on each kind of which too much is given, and the cheapest moves off."""
     for kind in state.overfull:
         there = [(row, gpus) for row, (on, gpus) in state.at.items() if on == kind]
@@ -228,7 +235,9 @@ def _steps_down(state: Standing, speeds: Speeds, fixed: Collection[int]) -> Iter
                 yield state.put(row, to)
 
 
-def climb(standing: Standing, speeds: Speeds, fixed: Collection[int], steps: int) -> Standing:
+def climb(
+    standing: AllocationTrial, speeds: Speeds, fixed: Collection[int], steps: int
+) -> AllocationTrial:
     """Up to `steps` times the single step that gains most: another kind, or twice the GPUs."""
     for _ in range(steps):
         best: tuple[float, int, Size] | None = None
@@ -245,9 +254,9 @@ def climb(standing: Standing, speeds: Speeds, fixed: Collection[int], steps: int
 
 
 def _steps_up(
-    standing: Standing, row: int, speeds: Mapping[Size, float]
+    standing: AllocationTrial, row: int, speeds: Mapping[Size, float]
 ) -> Iterator[tuple[float, Size]]:
-    """What a row gains by single steps that there is room for: kinds first, then growth."""
+    """Yield what a row gains by each single step that has room: kinds first, then growth."""
     kind, gpus = standing.at[row]
     now = speeds.get((kind, gpus), 0.0)
     for other, left in standing.free.items():

@@ -1,4 +1,4 @@
-"""What jobs and tenants deserved and used so far: the policy's memory.
+"""GPU time that jobs and tenants deserved and used so far: the policy's memory.
 
 Rates of the time since the last decision are those that it left behind, so that a job that ended
 in between is counted until now, as a scheduler that looks at intervals sees it.
@@ -41,7 +41,7 @@ Lengths = Mapping[float, Mapping[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AccountRows:
     """Columns of the jobs of a decision, by order of submission.
 
     `deserved` is GPU time, `rate` by how much it grows; `lost` are seconds that ran for nothing,
@@ -76,11 +76,11 @@ class Rows:
 
 
 NONE, NOBODY = np.zeros(0), np.zeros(0, dtype=bool)
-NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
+NO_ROWS = AccountRows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
 
 
 @frozen
-class Accounts:
+class AstraeaMemory:
     """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
 
     `due` is when the next decision was asked for.
@@ -88,13 +88,15 @@ class Accounts:
 
     at: float
     due: float = np.inf
-    rows: Rows = NO_ROWS
+    rows: AccountRows = NO_ROWS
     rates: Mapping[str, Rate] = field(default_factory=dict)
     hours: Hours = field(default_factory=dict)
     lengths: Lengths = field(default_factory=dict)
 
 
-def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0) -> Rows:
+def advance(
+    kept: AstraeaMemory, view: View, lease: float | None, check: float = 0.0
+) -> AccountRows:
     """The rows of now, with what they deserved since the last decision.
 
     Leases that ended while no job waited were renewed at once; none were if `lease` is None, nor
@@ -121,7 +123,7 @@ def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0)
         missed = np.where(
             running, np.floor(np.maximum(ran - leased - check - 1e-6, 0.0) / lease), 0.0
         )
-    return Rows(
+    return AccountRows(
         table.seq.copy(),
         table.column(Column.NEED).copy(),
         ran,
@@ -135,7 +137,7 @@ def advance(kept: Accounts, view: View, lease: float | None, check: float = 0.0)
     )
 
 
-def count_hours(kept: Accounts, now: float, keep: int, *, ahead: float = 0.0) -> Hours:
+def count_hours(kept: AstraeaMemory, now: float, keep: int, *, ahead: float = 0.0) -> Hours:
     """Hours of tenants until now; those more than `keep` back are dropped.
 
     An hour is closed `ahead` seconds before its end: what is seen at its end is of the next.
@@ -165,7 +167,7 @@ def sum_hours(hours: Hours, tenant: str, before: int) -> Rate:
     return total
 
 
-def count_lengths(kept: Accounts, view: View, lease: float) -> Lengths:
+def count_lengths(kept: AstraeaMemory, view: View, lease: float) -> Lengths:
     """Histograms of how many leases jobs took, by GPUs, with those that left since."""
     gone = ~np.isin(kept.rows.seq, view.table.seq)
     if not gone.any():

@@ -37,26 +37,26 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
-from weft.policies.astraea.accounts import (
+from weft_papers.astraea.accounts import (
     HOUR,
-    Accounts,
+    AccountRows,
+    AstraeaMemory,
     Hours,
     Lengths,
     Rate,
-    Rows,
     advance,
     count_hours,
     count_lengths,
     sum_hours,
 )
-from weft.policies.astraea.tenants import Tenant, grant_quotas
-from weft.policies.astraea.turn import Leases, Turn, tenant_of
+from weft_papers.astraea.tenants import AstraeaTenant, grant_quotas
+from weft_papers.astraea.turn import AstraeaDecision, Leases, tenant_of
 
 EPS = 1e-6
 SETTLED_S = 120.0  # a job in its first lease is left alone before it ran for so long
 WHERE = tax.classify(
     tax.Objective.FAIRNESS,
-    tax.Knowledge.NOTHING,
+    tax.NeededKnowledge.NOTHING,
     tax.Preemption.STOPS,
     tax.Fairness.JOBS | tax.Fairness.USERS,
 )
@@ -95,7 +95,7 @@ class Astraea:
 
     @property
     def about(self) -> About:
-        """It weighs tenants; gangs that do not fit leave GPUs idle."""
+        """About a policy that weighs tenants; gangs that do not fit leave GPUs idle."""
         return About(
             "astraea",
             "Ye et al. 2022",
@@ -117,11 +117,11 @@ class Astraea:
     # not ended counts; how the jobs of a tenant are placed.
     _in_order = _always_looks = False
     _counts_open_hour = True
-    _turn = Turn
+    _turn = AstraeaDecision
 
     def decide(self, view: View) -> Plan:
         """Account for the past, take back ended leases, choose tenants, then their jobs."""
-        kept = view.memory if isinstance(view.memory, Accounts) else Accounts(view.now)
+        kept = view.memory if isinstance(view.memory, AstraeaMemory) else AstraeaMemory(view.now)
         tick = self._tick(view.now)
         if tick - view.now > EPS and view.now < kept.due - EPS:
             due = min(tick, kept.due)
@@ -131,7 +131,7 @@ class Astraea:
         lengths = count_lengths(kept, view, self.lease) if self.order == "reward" else {}
         quotas = self._quotas(view, kept, hours)
         rejected = self._too_large(view, quotas)
-        lease = self._look(view, rows, lengths, rejected)
+        lease = self._read_leases(view, rows, lengths, rejected)
         for row in np.flatnonzero(lease.ended).tolist():
             if (on := view.allocation(row)) is not None:
                 view.free.give(on)
@@ -150,16 +150,16 @@ class Astraea:
         memory = replace(memory, due=np.inf if wake is None else wake)
         return replace(plan, rejected=rejected, wake_at=wake, memory=memory)
 
-    def _advance(self, kept: Accounts, view: View) -> Rows:
+    def _advance(self, kept: AstraeaMemory, view: View) -> AccountRows:
         return advance(kept, view, self._whole_lease, self.check)
 
-    def _count_hours(self, kept: Accounts, now: float) -> Hours:
+    def _count_hours(self, kept: AstraeaMemory, now: float) -> Hours:
         return count_hours(kept, now, self.history)
 
-    def _plan(self, view: View, lease: Leases, turn: Turn) -> Plan:  # noqa: ARG002 - others renew
+    def _plan(self, view: View, lease: Leases, turn: AstraeaDecision) -> Plan:  # noqa: ARG002 - others renew
         return Plan.target(view, turn.target())
 
-    def _ended(self, view: View, rows: Rows) -> Bools:
+    def _ended(self, view: View, rows: AccountRows) -> Bools:
         """Rows whose lease is over."""
         in_lease = rows.ran - rows.leased
         return rows.running & view.preemptible() & (in_lease >= self.lease - EPS)
@@ -168,8 +168,10 @@ class Astraea:
         """The next time to look."""
         return (floor(now / self.check + EPS) + 1) * self.check
 
-    def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
-        """When a waiting job may get a place although nothing happens; None if none can."""
+    def _next_look(
+        self, view: View, rows: AccountRows, rejected: Mapping[JobId, str]
+    ) -> float | None:
+        """Return when a waiting job may start although nothing happens; None if none can."""
         waiting = ~rows.running
         waiting[[view.table.row(job) for job in rejected]] = False
         follows = self._follows(view.now)
@@ -186,7 +188,7 @@ class Astraea:
         soonest = min(float(left[left > -EPS].min(initial=np.inf)) for left in until)
         return max(self._tick(view.now + soonest), follows) if soonest < np.inf else follows
 
-    def _quotas(self, view: View, kept: Accounts, hours: Hours) -> dict[str, float]:
+    def _quotas(self, view: View, kept: AstraeaMemory, hours: Hours) -> dict[str, float]:
         """GPUs of each tenant that is there, has a weight of ours, or was there lately."""
         there = dict.fromkeys(tenant_of(job) for job in view.table.jobs)
         lately = {name for rates in hours.values() for name in rates}
@@ -203,12 +205,8 @@ class Astraea:
         """Jobs that are refused: none, however little their tenant may have."""
         return {}
 
-    def _look(
-        self,
-        view: View,
-        rows: Rows,
-        lengths: Lengths,
-        rejected: Mapping[JobId, str],
+    def _read_leases(
+        self, view: View, rows: AccountRows, lengths: Lengths, rejected: Mapping[JobId, str]
     ) -> Leases:
         """Jobs whose lease is over, jobs early in one, and the order in which jobs wait."""
         table, in_lease = view.table, rows.ran - rows.leased
@@ -238,7 +236,7 @@ class Astraea:
     def _best_served(
         self,
         view: View,  # noqa: ARG002 - some rank jobs again
-        rows: Rows,  # noqa: ARG002
+        rows: AccountRows,  # noqa: ARG002
         early: list[int],
     ) -> list[int]:
         """Rows early in a lease, in the order in which they are displaced."""
@@ -247,12 +245,12 @@ class Astraea:
     def _tenants(
         self,
         view: View,
-        rows: Rows,
+        rows: AccountRows,
         lease: Leases,
         quotas: Mapping[str, float],
         hours: Hours,
         waiting: Mapping[str, Sequence[int]],
-    ) -> list[Tenant]:
+    ) -> list[AstraeaTenant]:
         """The tenants with their past and what they want to start."""
         before = int(view.now // HOUR) + self._counts_open_hour
         held: dict[str, float] = defaultdict(float)
@@ -262,20 +260,20 @@ class Astraea:
         for name, quota in quotas.items():
             past = sum_hours(hours, name, before)
             gangs = [float(rows.gpus[row]) for row in waiting.get(name, ())]
-            tenants.append(Tenant(name, quota, held[name], past.used, past.quota, gangs))
+            tenants.append(AstraeaTenant(name, quota, held[name], past.used, past.quota, gangs))
         return tenants
 
     def _remember(
         self,
         view: View,
-        rows: Rows,
+        rows: AccountRows,
         lease: Leases,
-        turn: Turn,
+        turn: AstraeaDecision,
         quotas: Mapping[str, float],
         hours: Hours,
         lengths: Lengths,
-    ) -> Accounts:
-        """What the next decision must know, with the rates that hold until then."""
+    ) -> AstraeaMemory:
+        """Return the accounts for the next decision, with the rates that hold until then."""
         running = rows.running & ~lease.ended
         running[list(turn.displaced)] = False
         running[list(turn.started)] = True
@@ -300,9 +298,11 @@ class Astraea:
             parked=np.where(stopped, view.now, rows.parked),
             renewed=rows.renewed | lease.ended,
         )
-        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths)
+        return AstraeaMemory(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths)
 
-    def _jobs(self, view: View, rows: Rows, running: Bools) -> Iterator[tuple[str, float, bool]]:
+    def _jobs(
+        self, view: View, rows: AccountRows, running: Bools
+    ) -> Iterator[tuple[str, float, bool]]:
         """The tenant of each job, its GPUs, and whether it runs."""
         names = (tenant_of(job) for job in view.table.jobs)
         yield from zip(names, rows.gpus.tolist(), running.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Tenants of Philly under Astraea: `python -m benchmarks.papers.astraea [--quick]`.
+"""Tenants of Philly under Astraea: `python -m weft_papers.astraea.published [--quick]`.
 
 A sample of two weeks of the Philly trace, so that minutes suffice, on as many GPUs as its work
 keeps busy; virtual clusters are the tenants, weighted by their nodes. LTGF, long-term
@@ -15,19 +15,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from benchmarks.data import need
 
 import weft
-from benchmarks.measure import data_folder
 from weft.core.model.trace import Trace
 from weft.core.state.cells import Floats
-from weft.formulas.fairness.long_term import JobTimes, quotas_of, tenant_ratios
-from weft.formulas.fairness.shares import jain_index
+from weft.formulas.fairness.shares import JobTimes, jain_index, quotas_of, tenant_ratios
 from weft.sim.result import Outcome
 from weft.traces.options import Options
 from weft.traces.read import load
 
 DAY = 86_400.0
 LOSS_BELOW = 0.95
+QUOTAS = "traces/philly/philly_vc_nodes.csv"
+SUBSET = "traces/normalized/philly_subset.csv.gz"
 LONGEST_S = 2 * DAY  # one job that runs for a month would be all there is to see
 WINDOW = (40 * DAY, 54 * DAY)  # from 2017-10-14 on, when the log is complete
 JOBS, QUICK = 1500, 500
@@ -42,10 +43,8 @@ POLICIES = {
 
 def main(words: list[str]) -> int:
     """Print the fairness of tenants under each policy; fail unless Astraea's worst is best."""
-    folder = data_folder()
-    if folder is None:
-        sys.exit("the public traces are not there; set WEFT_DATA to their folder")
-    weights = read_weights(folder / "traces" / "philly" / "philly_vc_nodes.csv")
+    folder = need(QUOTAS, SUBSET)
+    weights = read_weights(folder / QUOTAS)
     count, nodes = (QUICK, QUICK_NODES) if "--quick" in words else (JOBS, NODES)
     options = Options(
         window=WINDOW,
@@ -55,7 +54,7 @@ def main(words: list[str]) -> int:
         sample=count,
         tenants=tuple(weights),
     )
-    trace = load(folder / "traces" / "normalized" / "philly_subset.csv.gz", options)
+    trace = load(folder / SUBSET, options)
     cluster = f"{nodes}x8:v100"
     load_ = trace.load(8 * nodes)
     print(f"{len(trace)} jobs of {len(weights)} tenants on {cluster}, load {load_:.2f}", flush=True)
@@ -97,8 +96,8 @@ def tenant_fairness(trace: Trace, outcome: Outcome, weights: dict[str, float], g
     need = np.array([float(job.demand.gpus) for job in jobs])
     work = need * np.array([truth.length for _, truth in trace])
     times = outcome.per_job.submit_s, outcome.per_job.end_s
-    jobs = JobTimes(tenants, *times, need, work)
-    ratios = tenant_ratios(jobs, quotas_of(tenants, gpus, weights))
+    lengths = JobTimes(tenants, *times, need, work)
+    ratios = tenant_ratios(lengths, quotas_of(tenants, gpus, weights))
     return np.array(list(ratios.values()))
 
 

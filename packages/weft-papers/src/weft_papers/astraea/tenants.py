@@ -11,8 +11,8 @@ SLACK = 1e-9
 
 
 @dataclass(slots=True)
-class Tenant:
-    """What a tenant is due and had, in GPUs and GPU-seconds, and the gangs it wants to start."""
+class AstraeaTenant:
+    """GPU time that a tenant is due and had, and the gangs that it wants to start."""
 
     name: str
     quota: float
@@ -33,7 +33,7 @@ class Tenant:
 
 
 @frozen
-class Grant:
+class GangGrant:
     """One gang promised to a tenant."""
 
     tenant: str
@@ -42,12 +42,12 @@ class Grant:
 
 def grant_quotas(
     free: float,
-    tenants: Sequence[Tenant],
+    tenants: Sequence[AstraeaTenant],
     lease: float,
     low_share: float,
     *,
     in_order: bool = True,
-) -> tuple[dict[str, float], list[Grant]]:
+) -> tuple[dict[str, float], list[GangGrant]]:
     """GPUs each tenant may use in the next lease, and the grants in their order.
 
     The tenant with the least part of its quota is next if that is below `low_share`, else the
@@ -59,7 +59,7 @@ def grant_quotas(
     past = {tenant.name: tenant.ratio for tenant in tenants}
     filled = {tenant.name: tenant.filled for tenant in tenants}
     wanting = {tenant.name: (tenant, iter(tenant.gangs)) for tenant in tenants if tenant.gangs}
-    grants: list[Grant] = []
+    grants: list[GangGrant] = []
     while free > SLACK and wanting:
         name = _next(wanting, filled, past, low_share, in_order=in_order)
         tenant, gangs = wanting[name]
@@ -67,7 +67,7 @@ def grant_quotas(
         if gpus is None:
             del wanting[name]
             continue
-        grants.append(Grant(name, gpus))
+        grants.append(GangGrant(name, gpus))
         free -= gpus
         allowed[name] += gpus
         tenant.utilised += gpus * lease

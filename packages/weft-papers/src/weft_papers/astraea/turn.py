@@ -12,7 +12,7 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.astraea.tenants import SLACK
+from weft_papers.astraea.tenants import SLACK
 
 
 @frozen
@@ -29,7 +29,7 @@ class Leases:
     early: list[int]
 
 
-class Turn:
+class AstraeaDecision:
     """The second phase: jobs of each tenant are placed within what it was granted."""
 
     def __init__(self, view: View, lease: Leases, *, block: bool) -> None:
@@ -57,7 +57,7 @@ class Turn:
                 return
 
     def target(self) -> dict[JobId, Allocation]:
-        """What jobs hold from now on."""
+        """Return the devices of every job after this decision."""
         view = self._view
         held = {
             row: on
@@ -79,7 +79,7 @@ class Turn:
         return bool(self._view.table.started[row] == np.inf)
 
     def _place(self, row: int) -> Allocation | None:
-        """Where it ran until now if that is free, else on the fewest nodes."""
+        """Choose the devices that it had if they are free, else those on the fewest nodes."""
         view = self._view
         before = view.allocation(row)
         if before is not None and view.free.fits(before):

@@ -51,7 +51,7 @@ class Circle:
         return max((gbps for _, _, gbps in self.arcs), default=0.0)
 
     def stretched(self, period_s: float) -> Circle:
-        """The same iteration, followed by a wait until the longer period is over."""
+        """Return the same iteration with a wait at its end, so that it takes the longer period."""
         return Circle(period_s, self.arcs)
 
 
@@ -84,7 +84,7 @@ def round_periods(
 
 
 def to_grid(periods: Collection[float], grid_s: float, finest_s: float) -> list[int]:
-    """How many steps of the grid each period is."""
+    """Return each period in steps of the grid."""
     if grid_s <= finest_s:
         return [max(round(period / grid_s), 1) for period in periods]
     return [max(ceil(period / grid_s - EPS), 1) for period in periods]
@@ -97,7 +97,7 @@ def measure_circle(periods: Sequence[float], grid_s: float = GRID_S) -> float:
 
 
 def count_samples(periods: Sequence[float], perimeter_s: float) -> int:
-    """How many points of a circle are looked at: more where some iterations are short."""
+    """Return how many points of a circle to check: more where some iterations are short."""
     turns = perimeter_s / min(periods)
     return int(min(max(SAMPLES, LEAST_PER_TURN * ceil(turns - EPS)), MOST_SAMPLES))
 

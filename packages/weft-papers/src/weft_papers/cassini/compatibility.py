@@ -1,4 +1,4 @@
-"""How well jobs get on that share a network link, and how far each must be turned for that.
+"""Compatibility of jobs that share a network link, and the rotations that make them compatible.
 
 The score of a link is 1 less the part of its capacity, over the circle, by which demand exceeds it
 (CASSINI, NSDI 2024, section 3): 1 where no job ever waits for another, below 0 where several want
@@ -14,8 +14,8 @@ from typing import TypeVar
 import numpy as np
 
 from weft.core.state.cells import Floats
-from weft.formulas.network.circles import GRID_S, Circle, count_samples, measure_circle
 from weft.frozen import frozen
+from weft_papers.cassini.circles import GRID_S, Circle, count_samples, measure_circle
 
 EXACT = 2_000_000  # cells that are tried out one by one; beyond it jobs are turned in turn
 STARTS = 4
@@ -26,7 +26,7 @@ DIGITS = 9
 
 
 @frozen
-class Fit:
+class LinkFit:
     """The best turn of jobs on one link.
 
     `score` is with `shifts_s`, by which each job begins later; `unshifted` is without, where all
@@ -40,7 +40,7 @@ class Fit:
 
 
 @lru_cache(maxsize=1 << 14)
-def fit_link(circles: tuple[Circle, ...], capacity: float, samples: int = 0) -> Fit:
+def fit_link(circles: tuple[Circle, ...], capacity: float, samples: int = 0) -> LinkFit:
     """Turn jobs so that they exceed the capacity (Gbit/s) as little as possible; the first stays.
 
     `samples` points of the circle are compared, 0 for as many as the periods need. Up to three
@@ -49,7 +49,7 @@ def fit_link(circles: tuple[Circle, ...], capacity: float, samples: int = 0) -> 
     """
     link = _Link.of(circles, capacity, samples)
     turns = link.try_all() if link.is_small() else link.take_turns()
-    return Fit(
+    return LinkFit(
         link.score(turns),
         tuple(
             turn * link.step_s % circle.period_s
@@ -91,7 +91,7 @@ class _Link:
         return cls(demands, tuple(turned), capacity, step)
 
     def is_small(self) -> bool:
-        """Whether every position of every job but the first can be tried."""
+        """Return true if every position of every job but the first can be tried."""
         free = [len(rows) for rows in self.turned[1:]]
         return len(free) <= 2 and int(np.prod(free)) * self.demands.shape[1] <= EXACT
 
@@ -139,7 +139,7 @@ class _Link:
         return best
 
     def _begin(self, start: int) -> list[int]:
-        """Where jobs stand at first: one after the other where they fit, or spread out."""
+        """Return starting positions: one after the other where they fit, or spread out."""
         if start:
             return [
                 int(start * GOLDEN * (j + GOLDEN) ** 2 % 1.0 * len(rows)) if j else 0
@@ -231,7 +231,7 @@ def merge_links(
 
 
 def has_loop(shared: Mapping[L, Sequence[J]]) -> bool:
-    """Whether a job is reached from another in two ways."""
+    """Return true if some job is reached from another in two ways."""
     parent: dict[J, J] = {}
     for jobs in shared.values():
         first, *others = jobs

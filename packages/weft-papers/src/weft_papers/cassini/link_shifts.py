@@ -1,4 +1,4 @@
-"""Which network links jobs share under a placement, how well, and when each should begin."""
+"""Network links that jobs share under a placement, their compatibility, and time shifts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Literal
 
 from weft.core.model.job import Allocation, JobId, TimeShift
 from weft.core.plan.view import View
-from weft.formulas.network.circles import Circle, choose_grid, circle_of, round_periods
-from weft.formulas.network.compatibility import (
-    Fit,
+from weft.frozen import frozen
+from weft_papers.cassini.circles import Circle, choose_grid, circle_of, round_periods
+from weft_papers.cassini.compatibility import (
+    LinkFit,
     find_groups,
     fit_link,
     has_loop,
     merge_links,
     unite_shifts,
 )
-from weft.frozen import frozen
 
 DIGITS = 6  # of a score: links that differ by less are alike
 SHIFT_DIGITS = 9  # of a second: less than that is rounding
@@ -45,11 +45,11 @@ class Crossing:
 
     @property
     def loops(self) -> bool:
-        """Whether the shifts of its links may contradict each other."""
+        """True if the shifts of its links may contradict each other."""
         return has_loop(self.shared)
 
     def without_loops(self) -> Crossing:
-        """The same without the links that hang together in loops."""
+        """Return the crossing without the links that hang together in loops."""
         kept = [
             link
             for group in find_groups(self.shared)
@@ -59,7 +59,7 @@ class Crossing:
         return Crossing({link: self.shared[link] for link in kept}, self.gbps, self.circles)
 
     def broken(self) -> Crossing:
-        """The same without the links that need shifts least, until there is no loop."""
+        """Return the crossing without the links that need shifts least, until there is no loop."""
         shared = dict(self.shared)
         ease = {link: self.fit(link, self.circles).unshifted for link in shared}
         for link in sorted(shared, key=lambda link: -ease[link]):
@@ -69,15 +69,15 @@ class Crossing:
                 del shared[link]
         return Crossing(shared, self.gbps, self.circles)
 
-    def fit(self, link: str, circles: Mapping[JobId, Circle]) -> Fit:
-        """How the jobs of a link get on, with iterations drawn on `circles`."""
+    def fit(self, link: str, circles: Mapping[JobId, Circle]) -> LinkFit:
+        """Fit the jobs of a link together, with iterations drawn on `circles`."""
         on_it = tuple(circles[job] for job in self.shared[link])
         return fit_link(on_it, self.gbps[link])
 
 
 @frozen
 class Shifts:
-    """How compatible the jobs of a placement are, and when those that share links begin."""
+    """Compatibility of a placement, and the start of each job's iterations on shared links."""
 
     score: float
     shifts: Mapping[JobId, TimeShift]
@@ -151,7 +151,7 @@ def shift_jobs(
     return Shifts(round(OVER[over](scores), DIGITS) if scores else 1.0, shifts)
 
 
-Turned = tuple[dict[JobId, Circle], dict[str, Fit], float]
+Turned = tuple[dict[JobId, Circle], dict[str, LinkFit], float]
 
 
 def _turn(crossing: Crossing, group: list[str], jobs: list[JobId], stretch: float) -> Turned:
@@ -193,7 +193,7 @@ def _on_grids(
 
 
 def _is_in_loop(shared: Mapping[str, tuple[JobId, ...]], link: str) -> bool:
-    """Whether two of a link's jobs are joined without it as well."""
+    """Return true if two jobs of a link are joined without it as well."""
     others = {other: jobs for other, jobs in shared.items() if other != link}
     for group in find_groups(others):
         met = {job for other in group for job in others[other]}

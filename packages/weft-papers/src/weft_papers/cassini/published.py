@@ -1,4 +1,4 @@
-"""CASSINI around its hosts: `python -m benchmarks.papers.cassini [--quick] [--any-period]`.
+"""CASSINI around its hosts: `python -m weft_papers.cassini.published [--quick] [--any-period]`.
 
 The paper's network: 24 servers of one A100 with 50 Gbit/s cards, below uplinks of 50 Gbit/s for two
 of them, and for four. Its 13 models: gradients of their sizes, in phases as the paper draws them,
@@ -27,15 +27,15 @@ import weft
 from weft.app.simulate.clusters import find_cluster
 from weft.core.codec.event_lines import read_event
 from weft.core.events.event import Decided, Finished, Submitted
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.topology import Uplink
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Resident
-from weft.formulas.network.circles import circle_of
 from weft.perf.network.in_phase import iteration_seconds
-from weft.pieces.place.link_shifts import Crossing, shift_jobs
+from weft_papers.cassini.circles import circle_of
+from weft_papers.cassini.link_shifts import Crossing, shift_jobs
 
 NETWORKS = {"2:1": "24x1:a100/nic=50/rack=2:50", "4:1": "24x1:a100/nic=50/rack=4:50"}
 RUNS = (("themis", "2:1"), ("themis", "4:1"), ("pollux", "2:1"), ("fifo", "2:1"))
@@ -137,7 +137,7 @@ def traffic_of(name: str, grid_ms: float) -> Traffic:
     period, phases = MODELS[name]
     if grid_ms:
         period = float(np.ceil(period / grid_ms) * grid_ms)
-    sent = tuple(Phase(begin / 1e3, ms / 1e3, gbps) for begin, ms, gbps in phases)
+    sent = tuple(TrafficPhase(begin / 1e3, ms / 1e3, gbps) for begin, ms, gbps in phases)
     seconds = sum(phase.seconds for phase in sent)
     gbit = sum(phase.seconds * phase.gbps for phase in sent)
     return Traffic(period / 1e3, 1e3 * seconds / period, gbit, phases=sent)
@@ -179,7 +179,7 @@ def run(trace: Trace, policy: str, cluster: str) -> Measured:
 
 @dataclass
 class Seen:
-    """Who holds what, as the log tells."""
+    """Jobs and their devices at one time of the event log."""
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
     held: dict[JobId, Allocation] = field(default_factory=dict)

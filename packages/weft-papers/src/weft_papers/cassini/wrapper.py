@@ -41,13 +41,13 @@ from weft.core.errors import PlanError, bad_values
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Slice, TimeShift
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Topology, declare
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, TopologyKnowledge, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.pieces.place.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
-from weft.pieces.wrap.fits import carry_out
+from weft.pieces.wrap.sub_cluster import carry_out
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
+from weft_papers.cassini.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
 
 STREAM = 15  # of random numbers, beside those of the policy inside
 
@@ -67,7 +67,7 @@ class Cassini(Wrapper):
     loops: Literal["discard", "break"] = "discard"
     headroom: float = 0.01
 
-    adds = declare(Objective.THROUGHPUT, Knowledge.TRAFFIC, Topology.NETWORK)
+    adds = declare(Objective.THROUGHPUT, NeededKnowledge.TRAFFIC, TopologyKnowledge.NETWORK)
 
     def __post_init__(self) -> None:
         if self.candidates < 1:
@@ -123,7 +123,7 @@ class Cassini(Wrapper):
 
 
 def _without_shifts(view: View) -> View:
-    """What the policy inside sees: jobs as it placed them."""
+    """Return the view of the policy inside: jobs as it placed them, without time shifts."""
     if all(on is None or on.time_shift is None for on in view.table.allocations):
         return view
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
@@ -184,7 +184,7 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
 
 
 def _movable(view: View, plan: Plan) -> dict[JobId, Allocation]:
-    """What the plan gives to jobs on devices of their own that were elsewhere before."""
+    """Return allocations of jobs on devices of their own that the plan starts or moves."""
     allocations = {}
     for job, to in plan.changes.items():
         if to is None or to.sharing != EXCLUSIVE or not to.gpus:

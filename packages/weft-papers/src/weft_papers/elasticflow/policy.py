@@ -15,29 +15,37 @@ Deviations  the paper's simulator judges deadlines by planned ends, without what
             not all or none. A job that would be late gets what others leave. Lengths are as
             predicted, `quantile` of a range. Several kinds of GPU: each job is promised GPUs of one
             kind, the fastest where it fits. Jobs move only when their size changes or they are in
-            the way. A job with `or: warn` whose deadline cannot be promised runs like those without
-            a deadline.
+            the way, one without time for a restart only for another such. A job with `or: warn`
+            whose deadline cannot be promised runs like those without a deadline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 
-from weft.core.model.job import Config
+from weft.core.model.job import Allocation, Config
 from weft.core.plan.about import About, Controls, Needs
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, Topology, classify
+from weft.core.plan.policy import recall
+from weft.core.plan.taxonomy import (
+    Elasticity,
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    TopologyKnowledge,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.whole_nodes import place_configs
-from weft.pieces.size.min_share import Ask, Schedule, grow_shares
+from weft.pieces.size.min_share import DeadlineDemand, ShareSchedule, end_of, grow_shares
 from weft.pieces.size.promised import (
     Promise,
     PromiseLedger,
     PromiseMemory,
-    Terms,
+    SlotTerms,
     check_terms,
     config_of,
 )
@@ -51,10 +59,10 @@ ABOUT = About(
     idles="no job gets a size that is not a level, or that would make it late",
     taxonomy=classify(
         Objective.DEADLINES | Objective.GUARANTEES,
-        Knowledge.DURATIONS | Knowledge.SPEEDS,
+        NeededKnowledge.DURATIONS | NeededKnowledge.SPEEDS,
         Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
         Elasticity.GPUS,
-        Topology.CONSOLIDATED,
+        TopologyKnowledge.CONSOLIDATED,
     ),
 )
 NO_WORK = 1.0  # of a job that nothing is known about
@@ -82,15 +90,16 @@ class ElasticFlow:
         """Admit, fill, grow, place."""
         if view.empty:
             return Plan(memory=view.memory)
-        terms = Terms(self.slot, self.quantile, self.restarts)
+        terms = SlotTerms(self.slot, self.quantile, self.restarts)
         book = PromiseLedger(view, recall(view, PromiseMemory), terms)
         book.admit(book.newcomers())
         wanted = self._grow(view, book)
-        changes = place_configs(view, wanted)
+        changes, homeless = _place(view, wanted, _tight(view, book))
+        soon = min(book.due() or inf, view.now + self.slot if homeless else inf)
         return Plan(
             {view.job(row).id: on for row, on in changes.items()},
             rejected=book.declined,
-            wake_at=book.due(),
+            wake_at=soon if soon < inf else None,
             reasons=book.warned,
             memory=book.memory(),
             promised=book.promised(),
@@ -104,7 +113,7 @@ class ElasticFlow:
             if row in book.kept or job.id in book.declined:
                 continue
             on = view.allocation(row)
-            if on is not None and not job.preemptible:
+            if on is not None and not job.stoppable:
                 wanted[row] = config_of(view.cluster, view.cluster.kind_of(on), on.gpus)
             elif (kind := _kind(view, row, book)) is not None:
                 open_rows[kind].append(row)
@@ -113,7 +122,7 @@ class ElasticFlow:
             kept = [row for row, promise in book.kept.items() if promise.kind == kind]
             asks = [book.asks.of(row, kind, book.room[kind]) for row in kept]
             asks += [_open(book.asks.of(row, kind, book.room[kind])) for row in rows]
-            idle = Schedule(((view.now, 0),), view.now, view.now, met=True)
+            idle = ShareSchedule(((view.now, 0),), view.now, view.now, met=True)
             begin = [*(book.kept[row].schedule for row in kept), *(idle for _ in rows)]
             grown = grow_shares(table, asks, begin, worst_first=self.worst_first)
             for row, schedule in zip((*kept, *rows), grown, strict=True):
@@ -124,14 +133,39 @@ class ElasticFlow:
         return wanted
 
 
-def _open(ask: Ask) -> Ask:
-    """The same without a deadline."""
+def _tight(view: View, book: PromiseLedger) -> set[int]:
+    """Rows with a promise that is broken if they lose the time of one more restart."""
+    tight = set()
+    for row, promise in book.kept.items():
+        ask = book.asks.of(row, promise.kind, book.room[promise.kind])
+        end = end_of(ask, promise.schedule, view.now)
+        if end + book.asks.restart_s(row) > ask.deadline:
+            tight.add(row)
+    return tight
+
+
+def _place(
+    view: View, wanted: Mapping[int, Config], tight: set[int]
+) -> tuple[dict[int, Allocation | None], set[int]]:
+    """Changes of places, and rows that find none; a tight one is moved only for another such."""
+    fixed = {row for row in wanted if not view.job(row).preemptible}
+    for firm in (fixed | tight, fixed):
+        changes = place_configs(view, wanted, firm=firm)
+        after = {row: changes.get(row, view.allocation(row)) for row in wanted}
+        homeless = {r for r, on in after.items() if on is None or on.gpus != wanted[r].gpus}
+        if not homeless & tight:
+            break
+    return changes, homeless
+
+
+def _open(ask: DeadlineDemand) -> DeadlineDemand:
+    """Return the demand without its deadline."""
     work = ask.work if isfinite(ask.work) else NO_WORK
-    return Ask(work, inf, ask.levels, ask.rates, ask.held, ask.restart_s)
+    return DeadlineDemand(work, inf, ask.levels, ask.rates, ask.held, ask.restart_s)
 
 
 def _kind(view: View, row: int, book: PromiseLedger) -> str | None:
-    """Where a job without a promise runs: on its kind, else where most is spare."""
+    """Return the kind of a job without a promise: its own if it runs, else the one most spare."""
     if (on := view.allocation(row)) is not None:
         return view.cluster.kind_of(on)
     kinds = acceptable(view.job(row), view.free)

@@ -1,4 +1,4 @@
-"""ElasticFlow's published ratios: `python -m benchmarks.papers.elasticflow`.
+"""ElasticFlow's published ratios: `python -m weft_papers.elasticflow.published`.
 
 The authors' simulator played again with this project's promises (`weft.pieces.size.min_share`):
 events on slots, admission of all arrivals of an event or none, spare GPUs to the worst first, and
@@ -8,7 +8,7 @@ overhead. One rule is ours: a job whose planned slot is over ends, late by its l
 Planned anew for ever, jobs of a few seconds would never end; without that lateness the ratio is
 0.779. What counts is how far this is from the authors' own simulator, run as their scripts run it:
 their figures for the testbed trace (128 GPUs) are of real machines, and those for the Philly trace
-are not what their code gives. Data: shared/data/elasticflow.
+are not what their code gives. Data: sets `elasticflow` and `itp` of `benchmarks.data`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.data import data_folder, need
 from benchmarks.measure import verdict
-from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, grow_shares
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+from weft.pieces.size.min_share import (
+    DeadlineDemand,
+    Promises,
+    ShareSchedule,
+    fill_all,
+    grow_shares,
+)
+
 TOLERANCE = 0.02
 T4, TESTBED = (
     "elasticflow/trace_195_t4.csv",
@@ -51,7 +58,7 @@ class Task:
     deadline: float
     levels: tuple[int, ...]
     rates: tuple[float, ...]
-    plan: Schedule | None = None
+    plan: ShareSchedule | None = None
     gpus: int = 0
     overhead: float = 0.0
     end: float = math.inf
@@ -62,17 +69,17 @@ class Task:
         """The end of the slot that its plan ends in."""
         return self.plan.end if self.plan is not None and self.gpus else math.inf
 
-    def ask(self) -> Ask:
-        """What it still needs."""
-        return Ask(max(self.work, 1e-9), self.deadline, self.levels, self.rates)
+    def ask(self) -> DeadlineDemand:
+        """Return the work that is left, as a demand."""
+        return DeadlineDemand(max(self.work, 1e-9), self.deadline, self.levels, self.rates)
 
 
 def main() -> int:
     """Print ours beside theirs; fail where one is more than 2 % from the authors' simulator."""
-    worst = 0.0
+    worst, data = 0.0, need(T4, TESTBED, PHILLY, "elasticflow/throughputs_T4")
     print(f"{'trace':32}{'policy':14}{'by plan':>9}{'their code':>12}{'paper':>8}{'completed':>11}")
     for path, gpus, kind, slot, policy, theirs, published in CASES:
-        tasks = read_tasks(DATA / path, kind, peak=policy == "elasticflow")
+        tasks = read_tasks(data / path, kind, peak=policy == "elasticflow")
         run(tasks, gpus, slot, policy)
         planned = [t for t in tasks if t.plan and math.isfinite(t.ended)]
         met = sum(t.plan is not None and t.plan.real_end <= t.deadline for t in planned)
@@ -111,7 +118,7 @@ def read_tasks(path: Path, kind: str, *, peak: bool) -> list[Task]:
 
 def read_speeds(kind: str, model: str, batch: str) -> dict[int, float]:
     """Iterations per second by GPUs."""
-    with (DATA / "elasticflow" / f"throughputs_{kind}" / f"{model}.csv").open() as file:
+    with (data_folder() / "elasticflow" / f"throughputs_{kind}" / f"{model}.csv").open() as file:
         for row in csv.DictReader(file):
             if row.pop("global_batch_size") == batch:
                 rates = {int(n): float(rate or "nan") for n, rate in row.items()}
@@ -120,7 +127,7 @@ def read_speeds(kind: str, model: str, batch: str) -> dict[int, float]:
 
 
 def most_gpus(kind: str, model: str, batch: int) -> int:
-    """Where the curve peaks, as the authors have it."""
+    """Return the count at which the authors' throughput curve peaks."""
     if kind == "T4":
         return 32 if (model, batch) == ("deepspeech2", 320) else T4_MOST.get(model, 64)
     table = {"gpt2": {128: 16, 256: 32}, "inception3": {64: 16, 128: 32}}
@@ -190,15 +197,18 @@ class Play:
         for task in self.active:
             task.gpus = task.ask().at_most(free)
             free -= task.gpus
-            task.end, task.plan = math.inf, Schedule(((now, 0),), math.inf, math.inf, met=False)
+            task.end, task.plan = (
+                math.inf,
+                ShareSchedule(((now, 0),), math.inf, math.inf, met=False),
+            )
             if task.gpus:
                 takes = task.work / task.rates[task.levels.index(task.gpus)]
                 real = now + math.ceil(takes)
                 end = now + math.ceil(takes / self.slot) * self.slot
-                task.plan = Schedule(((now, task.gpus),), real, end, met=real <= task.deadline)
+                task.plan = ShareSchedule(((now, task.gpus),), real, end, met=real <= task.deadline)
 
     def charge(self) -> None:
-        """What the event costs each job that runs."""
+        """Charge each running job for the event."""
         restart = self.events > 0 and self.events % int(self.slot) == 0
         self.events += 1
         if restart:

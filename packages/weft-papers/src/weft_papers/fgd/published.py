@@ -1,11 +1,11 @@
-"""FGD's published allocation: `python -m benchmarks.papers.fgd [--seeds 1] [WORKLOAD ...]`.
+"""FGD's published allocation: `python -m weft_papers.fgd.published [--seeds 1] [WORKLOAD ...]`.
 
 The authors' protocol: the pods of a list, some drawn again until they ask for 1.3 times the GPUs of
 1,213 nodes, shuffled, arrive one by one; one that fits nowhere fails, nobody leaves. What fills is
 compared with the authors' tables, when so many GPUs were asked for as there are, and at the end.
 Scores are `weft.pieces.place.parts`'s, with CPU cores. The mix of jobs is that of the whole
-list, as in the paper; nodes are in one random order per seed for everybody. Data: shared/data/fgd
-and shared/data/traces/alibaba-gpu-v2023.
+list, as in the paper; nodes are in one random order per seed for everybody. Data: sets `fgd` and
+`alibaba-gpu-v2023` of `benchmarks.data`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
-
+from benchmarks.data import data_folder, need
 from benchmarks.measure import verdict
+
 from weft.core.model.job import Demand
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.formulas.fragmentation import COVERED, EPS, JobClass
 from weft.pieces.place.parts import NO_ROOM, score_nodes
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-LISTS = DATA / "traces" / "alibaba-gpu-v2023"
+LISTS, PUBLISHED = "traces/alibaba-gpu-v2023", "fgd/published_allocation.csv"
 LOAD, TOLERANCE = 1.3, 1.0  # times all GPUs; points of a percent
 NAMES = {
     "fgd": "06-FGD",
@@ -44,7 +43,7 @@ MOST_GPUS = 8  # of a node
 
 @dataclass(frozen=True)
 class Task:
-    """What a pod asks for, in GPUs, cores and MiB."""
+    """A pod's demand in GPUs, cores and MiB."""
 
     gpus: int
     share: float
@@ -59,12 +58,12 @@ class Task:
 
     @property
     def affinity(self) -> int:
-        """What the authors' clustering keeps together: 0 for parts, else the number of GPUs."""
+        """The class of tasks that clustering keeps together: 0 for parts, else the GPU count."""
         return self.gpus if self.share == 1.0 else 0
 
     @property
     def demand(self) -> Demand:
-        """The same for a placer."""
+        """The demand in the form that a placer takes."""
         return Demand(self.gpus, share=self.share)
 
 
@@ -92,6 +91,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--placer", choices=list(NAMES), action="append")
     args = parser.parse_args()
+    need(LISTS, PUBLISHED)
     published = read_published()
     known = sorted({workload for workload, _ in published})
     worst = 0.0
@@ -111,7 +111,7 @@ def main() -> int:
 
 def read_published() -> dict[tuple[str, str], tuple[float, float]]:
     """Mean percent allocated when 100 % was asked for and at the end, by workload and placer."""
-    with (DATA / "fgd" / "published_allocation.csv").open() as file:
+    with (data_folder() / PUBLISHED).open() as file:
         return {
             (row["workload"].removeprefix("openb_pod_list_"), row["policy"]): (
                 float(row["alloc_pct_at_100_mean"]),
@@ -123,7 +123,7 @@ def read_published() -> dict[tuple[str, str], tuple[float, float]]:
 
 def read_tasks(workload: str) -> list[Task]:
     """All pods of a list."""
-    with gzip.open(LISTS / f"openb_pod_list_{workload}.csv.gz", "rt") as file:
+    with gzip.open(data_folder() / LISTS / f"openb_pod_list_{workload}.csv.gz", "rt") as file:
         return [
             Task(
                 int(row["num_gpu"]),
@@ -139,7 +139,7 @@ def read_tasks(workload: str) -> list[Task]:
 def read_pools(rng: np.random.Generator) -> list[Pool]:
     """The nodes, empty."""
     groups: dict[tuple[str, int], list[tuple[int, float, float]]] = {}
-    with gzip.open(LISTS / "openb_node_list_gpu_node.csv.gz", "rt") as file:
+    with gzip.open(data_folder() / LISTS / "openb_node_list_gpu_node.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))
     for place, row in zip(rng.permutation(len(rows)).tolist(), rows, strict=True):
         at = groups.setdefault((row["model"], int(row["gpu"])), [])
@@ -267,7 +267,7 @@ class Board:
         if self.chance is not None:
             return self.draw(task, self.chance)
         best = (NO_ROOM, 0, 0, 0)
-        for number, (scores, _) in enumerate(self.look(task)):
+        for number, (scores, _) in enumerate(self.score_nodes(task)):
             if scores.size and scores[node := int(scores.argmax())] > NO_ROOM:
                 order = -int(self.pools[number].order[node])
                 best = max(best, (int(scores[node]), order, number, node))
@@ -278,7 +278,7 @@ class Board:
 
     def draw(self, task: Task, chance: np.random.Generator) -> bool:
         """Take any node and GPU with room."""
-        looked = self.look(task)
+        looked = self.score_nodes(task)
         places = [
             (number, int(node))
             for number, (scores, _) in enumerate(looked)
@@ -292,7 +292,7 @@ class Board:
         self.take(task, number, node)
         return True
 
-    def look(self, task: Task) -> list[Scores]:
+    def score_nodes(self, task: Task) -> list[Scores]:
         """Scores of all nodes, pool by pool."""
         if task not in self.known:
             sizes = [len(pool.left) for pool in self.pools]

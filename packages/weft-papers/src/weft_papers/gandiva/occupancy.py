@@ -1,4 +1,4 @@
-"""Which jobs live on which node: what Gandiva remembers, and the working copy of one decision."""
+"""Jobs by node: Gandiva's memory between decisions, and the working copy of one decision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[JobId, JobId]
 
 
 @frozen
-class Turn:
+class RoundRobinTurn:
     """Round-robin order of a node's units by their first member, and those whose turn it is."""
 
     order: tuple[JobId, ...] = ()
@@ -33,7 +33,7 @@ class GandivaMemory:
 
     home: dict[JobId, Parts] = field(default_factory=dict)
     affinity: dict[NodeId, int] = field(default_factory=dict)
-    turns: dict[NodeId, Turn] = field(default_factory=dict)
+    turns: dict[NodeId, RoundRobinTurn] = field(default_factory=dict)
     pairs: tuple[Pair, ...] = ()
     trials: tuple[Pair, ...] = ()
     refused: tuple[Pair, ...] = ()
@@ -41,7 +41,7 @@ class GandivaMemory:
     used: tuple[NodeId, ...] = ()
 
 
-class Occupancy:
+class HomeOccupancy:
     """Homes as they are being rewritten; a packed pair counts once, as one unit."""
 
     def __init__(self, view: View, kept: GandivaMemory) -> None:
@@ -79,7 +79,7 @@ class Occupancy:
         return self._on[node]
 
     def units(self, node: NodeId) -> list[JobId]:
-        """The same with packed pairs by their first member."""
+        """Return the jobs of a node, each packed pair as its first member."""
         residents = self._on[node]
         place = {job: i for i, job in enumerate(residents)}
         return [job for job in residents if not place.get(self.mate.get(job, job), -1) < place[job]]
@@ -107,8 +107,8 @@ class Occupancy:
         return (unit, self.mate[unit]) if unit in self.mate else (unit,)
 
     def pinned(self, job: JobId) -> bool:
-        """Whether a job can neither be suspended nor moved."""
-        running = job in self.held and not self.jobs[job].preemptible
+        """Return true if a job can neither be suspended nor moved."""
+        running = job in self.held and not self.jobs[job].stoppable
         return running or len(self.home[job]) > 1
 
     def waiting(self) -> list[Job]:
@@ -159,7 +159,6 @@ class Occupancy:
         self._loads.clear()
 
     def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
-        """What the next decision must know."""
         return GandivaMemory(
             self.home,
             self.affinity,
@@ -193,7 +192,7 @@ class Occupancy:
 
 def next_turn(
     order: Sequence[JobId], sizes: Mapping[JobId, int], gpus: int, pinned: Collection[JobId] = ()
-) -> Turn:
+) -> RoundRobinTurn:
     """The next set of gangs that fits, from the head of the order; they go to its end.
 
     The head always runs, so each gang runs at least once in as many quanta as there are gangs
@@ -205,22 +204,22 @@ def next_turn(
             inside.append(unit)
             gpus -= sizes[unit]
     rest = [unit for unit in order if unit not in inside]
-    return Turn((*rest, *inside), tuple(inside))
+    return RoundRobinTurn((*rest, *inside), tuple(inside))
 
 
-def fill_slice(turn: Turn, sizes: Mapping[JobId, int], gpus: int) -> Turn:
-    """The same turn with gaps that leavers left filled by those that come next."""
+def fill_slice(turn: RoundRobinTurn, sizes: Mapping[JobId, int], gpus: int) -> RoundRobinTurn:
+    """Return the turn with gaps of ended jobs filled by those that come next."""
     inside = [unit for unit in turn.inside if unit in sizes]
     gpus -= sum(sizes[unit] for unit in inside)
     for unit in turn.order:
         if unit not in inside and sizes[unit] <= gpus:
             inside.append(unit)
             gpus -= sizes[unit]
-    return Turn(turn.order, tuple(inside))
+    return RoundRobinTurn(turn.order, tuple(inside))
 
 
-def known(turn: Turn, units: Sequence[JobId]) -> Turn:
+def known(turn: RoundRobinTurn, units: Sequence[JobId]) -> RoundRobinTurn:
     """A turn without jobs that left, newcomers at the end of its order."""
     order = [unit for unit in turn.order if unit in units]
     order += [unit for unit in units if unit not in order]
-    return Turn(tuple(order), tuple(unit for unit in turn.inside if unit in units))
+    return RoundRobinTurn(tuple(order), tuple(unit for unit in turn.inside if unit in units))

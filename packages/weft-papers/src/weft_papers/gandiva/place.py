@@ -1,13 +1,13 @@
-"""Where an arriving job goes: nodes of its own size first, oversubscribed ones last."""
+"""Nodes for an arriving job: those of its own size first, oversubscribed ones last."""
 
 from __future__ import annotations
 
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job
-from weft.policies.gandiva.occupancy import Occupancy, Parts
+from weft_papers.gandiva.occupancy import HomeOccupancy, Parts
 
 
-def place(book: Occupancy, job: Job, limit: float) -> Parts | None:
+def place(book: HomeOccupancy, job: Job, limit: float) -> Parts | None:
     """A home for a job, or None if it must wait.
 
     In order: a node of its affinity with room, an empty one, any with room, room that grown jobs
@@ -26,7 +26,7 @@ def place(book: Occupancy, job: Job, limit: float) -> Parts | None:
     return None if chosen is None else {chosen.id: gpus}
 
 
-def with_room(book: Occupancy, nodes: list[Node], gpus: int) -> Node | None:
+def with_room(book: HomeOccupancy, nodes: list[Node], gpus: int) -> Node | None:
     """Of its affinity, else empty, else any with room; the fullest first."""
     room = [n for n in nodes if book.free(n.id) >= gpus]
     own = [n for n in room if book.affinity.get(n.id) == gpus]
@@ -38,7 +38,7 @@ def with_room(book: Occupancy, nodes: list[Node], gpus: int) -> Node | None:
     return min(room, key=lambda n: book.free(n.id), default=None)
 
 
-def _shrink(book: Occupancy, nodes: list[Node], gpus: int) -> Node | None:
+def _shrink(book: HomeOccupancy, nodes: list[Node], gpus: int) -> Node | None:
     """A node whose grown jobs make room by going back to what they asked for."""
     for node in nodes:
         grown = {
@@ -53,11 +53,11 @@ def _shrink(book: Occupancy, nodes: list[Node], gpus: int) -> Node | None:
     return None
 
 
-def _may_share(book: Occupancy, node: Node) -> bool:
+def _may_share(book: HomeOccupancy, node: Node) -> bool:
     return not any(book.pinned(job) for job in book.residents(node.id))
 
 
-def _whole_nodes(book: Occupancy, nodes: list[Node], gpus: int) -> Parts | None:
+def _whole_nodes(book: HomeOccupancy, nodes: list[Node], gpus: int) -> Parts | None:
     """Empty nodes of one kind for a gang that no node can hold."""
     for kind in dict.fromkeys(node.kind for node in nodes):
         parts: Parts = {}

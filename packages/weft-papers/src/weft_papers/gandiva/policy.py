@@ -29,27 +29,27 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, JobId, NodeId, Sharing, Slice
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Ties
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.policies.gandiva.occupancy import (
+from weft_papers.gandiva.occupancy import (
     GandivaMemory,
-    Occupancy,
+    HomeOccupancy,
     Pair,
-    Turn,
+    RoundRobinTurn,
     fill_slice,
     known,
     next_turn,
 )
-from weft.policies.gandiva.place import place, with_room
+from weft_papers.gandiva.place import place, with_room
 
 EPS = 1e-9
 WHERE = tax.classify(
     tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
-    tax.Knowledge.NOTHING,
+    tax.NeededKnowledge.NOTHING,
     tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
-    tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
+    tax.DeviceSharing.SIDE_BY_SIDE | tax.DeviceSharing.TURNS,
 )
 
 
@@ -96,7 +96,7 @@ class Gandiva:
     def decide(self, view: View) -> Plan:
         """Find homes for newcomers, improve those of others, then see whose turn it is."""
         kept = recall(view, GandivaMemory)
-        book = Occupancy(view, kept)
+        book = HomeOccupancy(view, kept)
         over = {node for node, end in kept.until.items() if view.now >= end - EPS}
         judge(book, over)
         self._admit(book)
@@ -112,14 +112,16 @@ class Gandiva:
         memory = book.memory(until, (n for n in used if n in book.nodes))
         return Plan(changes, wake_at=min(until.values(), default=None), memory=memory)
 
-    def _admit(self, book: Occupancy) -> None:
+    def _admit(self, book: HomeOccupancy) -> None:
         for job in book.waiting():
             home = place(book, job, self.limit)
             if home is None:
                 return  # first come, first served
             book.settle(job.id, home)
 
-    def _turns(self, book: Occupancy, amid: Collection[NodeId]) -> tuple[list[JobId], set[NodeId]]:
+    def _turns(
+        self, book: HomeOccupancy, amid: Collection[NodeId]
+    ) -> tuple[list[JobId], set[NodeId]]:
         """Units that run now, node by node, and where a quantum begins; `amid` are inside one."""
         running: dict[JobId, None] = {}
         begun: set[NodeId] = set()
@@ -137,15 +139,17 @@ class Gandiva:
                 running.update(dict.fromkeys(units))
                 begun |= {node} if over else set()
                 continue
-            emptied = not known(book.turns.get(node, Turn()), units).inside
+            emptied = not known(book.turns.get(node, RoundRobinTurn()), units).inside
             begun |= {node} if over or emptied else set()
             turn = book.turns[node] = self._turn(book, node, sizes, over=over)
             running.update(dict.fromkeys(turn.inside))
         return list(running), begun
 
-    def _turn(self, book: Occupancy, node: NodeId, sizes: dict[JobId, int], *, over: bool) -> Turn:
+    def _turn(
+        self, book: HomeOccupancy, node: NodeId, sizes: dict[JobId, int], *, over: bool
+    ) -> RoundRobinTurn:
         gpus = book.nodes[node].gpus
-        before = known(book.turns.get(node, Turn()), list(sizes))
+        before = known(book.turns.get(node, RoundRobinTurn()), list(sizes))
         new = {job for pair in book.trials for job in pair}
         order = sorted(before.order, key=lambda unit: unit not in new)
         if not before.inside:
@@ -158,12 +162,12 @@ class Gandiva:
 
     def _until(
         self,
-        book: Occupancy,
+        book: HomeOccupancy,
         kept: GandivaMemory,
         changes: dict[JobId, Allocation | None],
         begun: Collection[NodeId],
     ) -> dict[NodeId, float]:
-        """When hands change next on nodes where jobs take turns or are on trial."""
+        """Return when the next turn begins on each node where jobs take turns or are on trial."""
         starts = [on for job, on in changes.items() if on is not None and job not in book.held]
         handed = {part.node for on in starts for part in on.slices if part.node in kept.used}
         tried = {node for pair in book.trials for node in book.home[pair[0]]}
@@ -176,7 +180,7 @@ class Gandiva:
         }
 
 
-def _changes(book: Occupancy, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
+def _changes(book: HomeOccupancy, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
     """From units and homes to devices: jobs that stay keep them, newcomers take what is left."""
     free, held = book.view.free, book.held
     wanted: dict[JobId, Allocation] = {}
@@ -206,7 +210,7 @@ def _changes(book: Occupancy, running: Iterable[JobId]) -> dict[JobId, Allocatio
     return changes
 
 
-def _devices(book: Occupancy, unit: JobId) -> tuple[Slice, ...] | None:
+def _devices(book: HomeOccupancy, unit: JobId) -> tuple[Slice, ...] | None:
     """Devices that a member of a unit holds already, if they are what the unit should have."""
     for job in book.members(unit):
         on = book.held.get(job)
@@ -215,8 +219,8 @@ def _devices(book: Occupancy, unit: JobId) -> tuple[Slice, ...] | None:
     return None
 
 
-def _terms(book: Occupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, Allocation]:
-    """What every member of a unit holds: all of its devices, or half of them each."""
+def _terms(book: HomeOccupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, Allocation]:
+    """Return the allocation of every member of a unit: all of its devices, or half of each."""
     members = book.members(unit)
     share = 1.0 / len(members)
     index, free = book.view.cluster.index, book.view.free
@@ -237,7 +241,7 @@ def _terms(book: Occupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, A
 # ---- Migration: jobs in turns to vacated GPUs, whole nodes emptied; growing into idle GPUs
 
 
-def relieve(book: Occupancy) -> None:
+def relieve(book: HomeOccupancy) -> None:
     """Move suspended jobs of oversubscribed nodes to where there is room for them."""
     if not any(book.free(node) > 0 for node in book.nodes):
         return
@@ -253,7 +257,7 @@ def relieve(book: Occupancy) -> None:
                 book.move(job, target.id)
 
 
-def defragment(book: Occupancy, threshold: float) -> None:
+def defragment(book: HomeOccupancy, threshold: float) -> None:
     """Empty nodes that are mostly free, into the gaps of others; all of a node or nothing."""
     while (node := _emptiest(book, threshold)) is not None:
         moves = _evacuation(book, node)
@@ -263,22 +267,22 @@ def defragment(book: Occupancy, threshold: float) -> None:
             book.move(job, to)
 
 
-def grow(book: Occupancy) -> None:
+def grow(book: HomeOccupancy) -> None:
     """Double elastic jobs into GPUs of their node that no other job needs."""
     for node in book.nodes:
         for job in book.units(node):
-            if not _single(book, job) or not book.jobs[job].preemptible:
+            if not _single(book, job) or not book.jobs[job].stoppable:
                 continue
             size, most = book.size(job, node), book.jobs[job].demand.max
             if size <= book.free(node) and 2 * size <= most:
                 book.resize(job, node, 2 * size)
 
 
-def _single(book: Occupancy, job: JobId) -> bool:
+def _single(book: HomeOccupancy, job: JobId) -> bool:
     return job not in book.mate and len(book.home[job]) == 1
 
 
-def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
+def _emptiest(book: HomeOccupancy, threshold: float) -> NodeId | None:
     """The node in use with the most free GPUs, if it is mostly free and none is empty."""
     best: Node | None = None
     for node in book.nodes.values():
@@ -290,8 +294,8 @@ def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
     return None if best is None else best.id
 
 
-def _evacuation(book: Occupancy, node: NodeId) -> dict[JobId, NodeId] | None:
-    """Where each job of a node would go, largest first, without oversubscribing any node."""
+def _evacuation(book: HomeOccupancy, node: NodeId) -> dict[JobId, NodeId] | None:
+    """Find another node for each job, largest first, none oversubscribed; None if impossible."""
     units = book.units(node)
     if any(not _single(book, job) or book.pinned(job) for job in units):
         return None
@@ -314,12 +318,12 @@ BUSY = 0.99  # a job that keeps its devices as busy as this has nothing to give 
 
 
 def worth_it(speeds: Sequence[float]) -> bool:
-    """Whether jobs together do more than in turns; speeds are parts of each one's alone."""
+    """Return true if jobs together do more than in turns; speeds are parts of each one's alone."""
     return sum(speeds) > 1.0 + 1e-9
 
 
-def judge(book: Occupancy, over: Collection[NodeId]) -> None:
-    """Where the trial is over keep every pair that was worth it; part the others for good."""
+def judge(book: HomeOccupancy, over: Collection[NodeId]) -> None:
+    """End trials that are over: keep each pair that was worth it, part the others for good."""
     ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
     for job_id, other in ended:
         if book.mate.get(job_id) != other:
@@ -331,7 +335,7 @@ def judge(book: Occupancy, over: Collection[NodeId]) -> None:
     book.trials = [pair for pair in book.trials if pair not in ended]
 
 
-def candidate(book: Occupancy, node: NodeId) -> Pair | None:
+def candidate(book: HomeOccupancy, node: NodeId) -> Pair | None:
     """The two least busy jobs of a node that may run together and were not tried yet."""
     sharing = book.view.sharing()
     alone = [job for job in book.residents(node) if _movable(book, job)]
@@ -347,7 +351,7 @@ def candidate(book: Occupancy, node: NodeId) -> Pair | None:
     return None
 
 
-def _movable(book: Occupancy, job: JobId) -> bool:
+def _movable(book: HomeOccupancy, job: JobId) -> bool:
     asked = book.jobs[job]
     free = job not in book.mate and not book.pinned(job)
     return free and asked.shareable and asked.demand.share == 1.0

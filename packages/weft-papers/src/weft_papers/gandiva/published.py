@@ -1,4 +1,4 @@
-"""What Gandiva's mechanisms bring: `python -m benchmarks.papers.gandiva`.
+"""Measure the gains of Gandiva's mechanisms: `python -m weft_papers.gandiva.published`.
 
 Early feedback is the paper's goal: how long until a job has had its first minute of a GPU. The
 workload is the built-in `colocated`; a suspended job goes on for half a second, a migrated one

@@ -1,4 +1,4 @@
-"""Which of a server's GPUs jobs are bound to: one that sleeps goes on where it sleeps.
+"""GPUs of a server that jobs are bound to: a sleeping job resumes on those that it sleeps on.
 
 Stride divides the time of each GPU among the jobs on it, so every GPU should carry the same
 tickets. New jobs begin where fewest are, and jobs that can leave without a loss move there.
@@ -14,15 +14,15 @@ from weft.core.model.job import Allocation, JobId, Sharing
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.releasing import devices_of
-from weft.policies.gandiva_fair.homes import Home, Homes
-from weft.policies.gandiva_fair.stride import Device
+from weft_papers.gandiva_fair.homes import Home, Homes
+from weft_papers.gandiva_fair.stride import Device
 
 EPS = 1e-9
 
 
 @dataclass(slots=True)
-class Bindings:
-    """What each job that runs or sleeps at home would go on with, and the tickets on each GPU."""
+class HomeBindings:
+    """Devices on which each job that runs or sleeps at home goes on, and tickets by GPU."""
 
     on: dict[JobId, Allocation]
     load: dict[Device, float]
@@ -41,7 +41,7 @@ class Bindings:
         self._count(on, tickets)
 
     def pick(self, free: Capacity, node: int, count: int) -> int:
-        """That many free GPUs of a node that carry the fewest tickets, as a bit mask."""
+        """Pick that many free GPUs of a node with the fewest tickets, as a bit mask."""
         machine, mask = free.cluster.nodes[node], free.idle_mask(node)
         idle = [gpu for gpu in range(machine.gpus) if mask >> gpu & 1]
         idle.sort(key=lambda gpu: self.load.get((machine.id, gpu), 0.0))
@@ -52,9 +52,9 @@ class Bindings:
             self.load[device] = self.load.get(device, 0.0) + tickets / on.gpus
 
 
-def find_bindings(view: View, homes: Homes) -> Bindings:
-    """Which jobs go on where."""
-    bindings, held = Bindings({}, {}), view.held()
+def find_bindings(view: View, homes: Homes) -> HomeBindings:
+    """Collect the bindings of all jobs that run or sleep at home."""
+    bindings, held = HomeBindings({}, {}), view.held()
     for job, home in homes.home.items():
         sleeping = view.asleep.get(job)
         on = held.get(job) or (None if sleeping is None else sleeping.on)
@@ -64,7 +64,7 @@ def find_bindings(view: View, homes: Homes) -> Bindings:
 
 
 def free_one(
-    view: View, homes: Homes, bound: Bindings, rested: Mapping[JobId, bool], least_gain: float
+    view: View, homes: Homes, bound: HomeBindings, rested: Mapping[JobId, bool], least_gain: float
 ) -> JobId | None:
     """Let the sleeper start over that lowers the load of its server's busiest GPU most.
 
@@ -91,7 +91,7 @@ def free_one(
 
 
 def allocate(
-    view: View, homes: Homes, bound: Bindings, chosen: Sequence[JobId]
+    view: View, homes: Homes, bound: HomeBindings, chosen: Sequence[JobId]
 ) -> dict[JobId, Allocation]:
     """Devices for running jobs: where they were, else any of the server's."""
     held, free, index = view.held(), view.free, view.cluster.index
@@ -121,5 +121,5 @@ def allocate(
 
 
 def is_at_home(on: Allocation, home: Home) -> bool:
-    """Whether an allocation is what a home is."""
+    """Return true if an allocation has the servers and GPU counts of a home."""
     return {part.node: len(part.gpus) for part in on.slices} == home

@@ -1,4 +1,4 @@
-"""Where jobs live: servers by the tickets on them, and moves to balance them.
+"""Homes of jobs: servers chosen by the tickets on them, and moves that balance these.
 
 A server's load is the tickets of its jobs over its GPUs. Where all loads are equal, local stride
 schedulers give every job its due (section 4 of the paper).
@@ -99,7 +99,7 @@ class Homes:
         return None
 
     def _first_large_enough(self, kind: str, gpus: int) -> int:
-        """Where the servers that hold a gang begin among those of a kind, the smallest first."""
+        """Return the index of the first server of a kind, smallest first, that holds the gang."""
         key = kind, gpus
         if key not in self._large:
             self._large[key] = sum(node.gpus < gpus for node in self._sorted.get(kind, []))

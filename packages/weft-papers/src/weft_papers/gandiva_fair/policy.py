@@ -29,22 +29,22 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.formulas.fairness.shares import check_weights
 from weft.frozen import frozen
-from weft.pieces.users import demands_of, entitle, weights_in
-from weft.policies.gandiva_fair.devices import (
-    Bindings,
+from weft_papers.gandiva_fair.devices import (
+    HomeBindings,
     allocate,
     find_bindings,
     free_one,
     is_at_home,
 )
-from weft.policies.gandiva_fair.homes import Home, Homes
-from weft.policies.gandiva_fair.stride import Gang, choose_split
-from weft.policies.gandiva_fair.trading import trade_all
+from weft_papers.gandiva_fair.homes import Home, Homes
+from weft_papers.gandiva_fair.stride import StrideGang, choose_split
+from weft_papers.gandiva_fair.trading import trade_all
+from weft_papers.gandiva_fair.users import demands_of, entitle, weights_in
 
 EPS = 1e-6
 TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
@@ -52,10 +52,10 @@ Due = Mapping[str, Mapping[str, float]]  # GPUs by user and kind
 Passes = tuple[dict[JobId, float], dict[NodeId, float]]  # of jobs, and of servers
 WHERE = tax.classify(
     tax.Objective.FAIRNESS,
-    tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.SPEEDS,
     tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
     tax.Heterogeneity.SPEEDS,
-    tax.Sharing.TURNS,
+    tax.DeviceSharing.TURNS,
     tax.Fairness.USERS,
 )
 
@@ -160,7 +160,7 @@ class GandivaFair:
         homes: Homes,
         jobs: Mapping[JobId, Job],
         moved: dict[JobId, float],
-        bound: Bindings,
+        bound: HomeBindings,
     ) -> None:
         """Move jobs off servers that are loaded above the average, one a server and decision.
 
@@ -169,7 +169,7 @@ class GandivaFair:
         held, least_gain = view.held(), self.migration / self.interval
         rested = {
             job: view.now - moved.get(job, -np.inf) >= self.interval
-            and (job not in held or jobs[job].preemptible)
+            and (job not in held or jobs[job].stoppable)
             and (job not in view.asleep or can_leave(view, view.asleep[job]))
             for job in homes.home
         }
@@ -220,19 +220,19 @@ class GandivaFair:
         }
 
     def _choose(
-        self, view: View, homes: Homes, bound: Bindings, passes: Passes, *, over: bool
+        self, view: View, homes: Homes, bound: HomeBindings, passes: Passes, *, over: bool
     ) -> list[JobId]:
         """The jobs that run now. In the middle of a quantum they go on; others fill the gaps."""
         passed, servers = passes
         held, order = view.held(), {job.id: i for i, job in enumerate(view.table.jobs)}
         gangs = [
-            Gang(
+            StrideGang(
                 job,
                 home,
                 passed[job],
                 order[job],
                 pinned=job in held
-                and (not over or not view.job(order[job]).preemptible)
+                and (not over or not view.job(order[job]).stoppable)
                 and is_at_home(held[job], home),
                 devices=bound.devices(job),
             )
@@ -243,10 +243,7 @@ class GandivaFair:
 
 
 def _by_room(
-    kinds: Sequence[str],
-    job: Job,
-    held: Mapping[tuple[str, str], float],
-    due: Due,
+    kinds: Sequence[str], job: Job, held: Mapping[tuple[str, str], float], due: Due
 ) -> Sequence[str]:
     """The kinds that a job may use, the one first where its user has most left."""
     user, gpus, wanted = job.owner, job.demand.gpus, job.demand.kinds
@@ -287,7 +284,7 @@ def _homes(view: View, kept: GandivaFairMemory, jobs: Mapping[JobId, Job]) -> Ho
             node in homes.nodes and size <= homes.nodes[node].gpus for node, size in home.items()
         ):
             homes.settle(job, home)
-        if job in held and (job not in homes.home or not jobs[job].preemptible):
+        if job in held and (job not in homes.home or not jobs[job].stoppable):
             homes.settle(job, {part.node: len(part.gpus) for part in held[job].slices})
     return homes
 

@@ -1,4 +1,4 @@
-"""Gandiva_fair on a cluster of two generations: `python -m benchmarks.papers.gandiva_fair`.
+"""Gandiva_fair on a cluster of two generations: `python -m weft_papers.gandiva_fair.published`.
 
 `shares`: four users with weights 1, 1, 2 and 4 keep enough jobs of one GPU on 16 slow and 16 fast
 GPUs; their shares of GPU time must be within 5 % of ideal. `trading`: four equal users, each
@@ -22,10 +22,10 @@ from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published
-from weft.policies.gandiva_fair.policy import GandivaFair
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import ChangeTerms, Physics
 from weft.sim.result import Outcome
+from weft_papers.gandiva_fair.policy import GandivaFair
 
 CLUSTER = "4x4:k80+4x4:v100"
 WEIGHTS = {"u0": 1.0, "u1": 1.0, "u2": 2.0, "u3": 4.0}
@@ -96,7 +96,7 @@ def measure_shares() -> dict[str, tuple[float, float]]:
 
 
 def work_done(truth: Throughputs, *, trading: bool) -> dict[str, float]:
-    """What each user's jobs do within the horizon, in GPUs of the slow kind."""
+    """Return the work that each user's jobs do within the horizon, in GPUs of the slow kind."""
     machines = parse_cluster(CLUSTER)
     jobs = [
         Job(JobId(f"{user}-{i}"), 0.0, Demand(1), user=user, model=model)
@@ -112,7 +112,7 @@ def work_done(truth: Throughputs, *, trading: bool) -> dict[str, float]:
         journal=count.note,
     )
     with suppress(HorizonReached):
-        Driver(
+        Simulation(
             scheduler, Physics(trace, truth, terms=ChangeTerms(resume_s=RESUME_S)), machines
         ).run()
     return {user: seconds / HORIZON for user, seconds in count.done.items()}

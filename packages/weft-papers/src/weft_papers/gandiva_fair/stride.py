@@ -16,7 +16,7 @@ Device = tuple[str, int]
 
 
 @frozen
-class Gang:
+class StrideGang:
     """A job in line: its GPUs on each of its servers, its pass, and when it came.
 
     It goes on only on its `devices` if it has any.
@@ -31,12 +31,14 @@ class Gang:
 
     @property
     def large(self) -> bool:
-        """Whether it needs more than one server at once."""
+        """True if it needs more than one server at once."""
         return len(self.on) > 1
 
 
-def choose(gangs: Iterable[Gang], gpus: int, used: Collection[Device] = ()) -> list[Gang]:
-    """Which jobs a server with this many free GPUs runs: the least pass first, if it fits.
+def choose(
+    gangs: Iterable[StrideGang], gpus: int, used: Collection[Device] = ()
+) -> list[StrideGang]:
+    """Choose jobs for a server with `gpus` free: the least pass first, if it fits.
 
     None of them goes on where others `used` a device.
     """
@@ -51,22 +53,22 @@ def choose(gangs: Iterable[Gang], gpus: int, used: Collection[Device] = ()) -> l
 
 
 def choose_split(
-    gangs: Sequence[Gang], free: Mapping[NodeId, int], servers: Mapping[NodeId, float]
-) -> list[Gang]:
+    gangs: Sequence[StrideGang], free: Mapping[NodeId, int], servers: Mapping[NodeId, float]
+) -> list[StrideGang]:
     """Large gangs against servers by pass; servers that are left run their own gangs.
 
     `servers` has the pass of each server's small gangs together. A large gang takes the GPUs it
     needs if no server before it in the line needs them.
     """
     left, closed, used = dict(free), set[NodeId](), set[Device]()
-    chosen: list[Gang] = []
+    chosen: list[StrideGang] = []
     large = [gang for gang in gangs if gang.large]
-    line: list[tuple[bool, float, int, float, Gang | NodeId]] = [
+    line: list[tuple[bool, float, int, float, StrideGang | NodeId]] = [
         (not gang.pinned, gang.passed, 0, gang.arrived, gang) for gang in large
     ]
     line += [(True, passed, 1, 0.0, node) for node, passed in servers.items()]
     for *_, entity in sorted(line, key=lambda entry: entry[:4]):
-        if not isinstance(entity, Gang):
+        if not isinstance(entity, StrideGang):
             closed.add(entity)
         elif all(
             left[n] >= size and n not in closed for n, size in entity.on.items()
@@ -75,7 +77,7 @@ def choose_split(
             used |= entity.devices
             for node, size in entity.on.items():
                 left[node] -= size
-    local: dict[NodeId, list[Gang]] = {node: [] for node in free}
+    local: dict[NodeId, list[StrideGang]] = {node: [] for node in free}
     for gang in gangs:
         if not gang.large:
             local[next(iter(gang.on))].append(gang)

@@ -1,4 +1,4 @@
-"""Whose jobs they are, and how much each user is entitled to."""
+"""Owners of jobs, and the GPUs that each is entitled to."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def entitle(
 
 
 def weights_in(view: View, own: Mapping[str, float]) -> dict[str, float]:
-    """What the owners of jobs weigh: by a policy's own weights, else by those of the view."""
+    """Return the weights of the jobs' owners: the policy's own first, else those of the view."""
     pairs = ((job.owner, job.tenant) for job in view.table.jobs)
     return weigh_owners(pairs, {**view.weights, **own})

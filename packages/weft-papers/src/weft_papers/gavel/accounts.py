@@ -1,4 +1,4 @@
-"""What the rounds so far gave to whom: Gavel's memory between decisions."""
+"""Time that past rounds gave to each job on each kind: Gavel's memory between decisions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
-from weft.policies.gavel.problem import Problem, Solution
+from weft_papers.gavel.problem import AllocationProblem, Solution
 
 Unit = tuple[str, ...]
 NOWHERE = -1
 
 
 @frozen
-class Accounts:
+class UnitAccounts:
     """Accounts of the units that can run: jobs, and pairs of jobs that share devices.
 
     By unit and kind: `share` is the fraction of time it should have, `received` the seconds it
@@ -43,10 +43,10 @@ class Accounts:
     reset_at: float = 0.0
 
 
-def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Accounts:
+def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> UnitAccounts:
     """An account for every job, with nothing but the credit."""
     nothing = np.zeros((len(jobs), len(kinds)))
-    return Accounts(
+    return UnitAccounts(
         kinds,
         tuple((job,) for job in jobs),
         nothing,
@@ -58,14 +58,14 @@ def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) ->
 
 
 def carry_forward(
-    old: Accounts | None,
+    old: UnitAccounts | None,
     view: View,
-    problem: Problem,
+    problem: AllocationProblem,
     kinds: tuple[str, ...],
     credit: float,
     *,
     restarts: bool = True,
-) -> Accounts:
+) -> UnitAccounts:
     """The book with the round that just ended written in, without jobs that left.
 
     Time spent on restarting counts as received unless `restarts` is false.
@@ -110,14 +110,14 @@ def carry_forward(
 
 
 def reset(
-    book: Accounts,
-    problem: Problem,
+    book: UnitAccounts,
+    problem: AllocationProblem,
     solution: Solution,
     now: float,
     credit: float,
     *,
     forget: bool = True,
-) -> Accounts:
+) -> UnitAccounts:
     """The book with new shares; what was owed under the old ones becomes deficit.
 
     Received time starts again from the credit, unless it is not to be forgotten.
@@ -148,7 +148,7 @@ def reset(
     )
 
 
-def _receive(old: Accounts, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
+def _receive(old: UnitAccounts, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
     """Time received by unit and by kind, a gang or a pair counted once."""
     received, total = old.received.copy(), old.total.copy()
     for i, (unit, kind) in enumerate(zip(old.units, old.on, strict=True)):
@@ -160,7 +160,7 @@ def _receive(old: Accounts, spent: Mapping[str, float]) -> tuple[Floats, Floats]
 
 
 def _steps(
-    old: Accounts, view: View, problem: Problem, spent: Mapping[str, float]
+    old: UnitAccounts, view: View, problem: AllocationProblem, spent: Mapping[str, float]
 ) -> dict[str, float]:
     """Steps made by each job since the round began, restarts not counted."""
     row = {str(job.id): i for i, job in enumerate(view.table.jobs)}

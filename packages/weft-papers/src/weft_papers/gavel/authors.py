@@ -18,11 +18,17 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
-from weft.policies.gavel.accounts import Accounts
-from weft.policies.gavel.objectives import within_deadlines
-from weft.policies.gavel.policy import Gavel, Turn, best_first, rank_units
-from weft.policies.gavel.problem import Problem, Program, Solution, greatest_sum, highest_level
-from weft.policies.gavel.reading import units_of
+from weft_papers.gavel.accounts import UnitAccounts
+from weft_papers.gavel.objectives import within_deadlines
+from weft_papers.gavel.policy import Gavel, PlacedUnit, best_first, rank_units
+from weft_papers.gavel.problem import (
+    AllocationProblem,
+    Program,
+    Solution,
+    greatest_sum,
+    highest_level,
+)
+from weft_papers.gavel.reading import units_of
 
 RESET_S = 1920.0
 HALVED_S = (100.0, 1_000_000.0)
@@ -46,11 +52,11 @@ class AuthorsGavel(Gavel):
     def decide(self, view: View) -> Plan:
         """Wait for the end of the round; then as ever."""
         old = view.memory
-        if isinstance(old, Accounts) and in_round(old, view, self.round):
+        if isinstance(old, UnitAccounts) and in_round(old, view, self.round):
             return Plan(wake_at=old.round_at + self.round, memory=old)
         return super().decide(view)
 
-    def _blur(self, problem: Problem) -> Problem:
+    def _blur(self, problem: AllocationProblem) -> AllocationProblem:
         """The linear programs forget that some kinds cannot run a job."""
         problem = replace(problem, interior=True)
         if self.aware or self.objective == "fifo":
@@ -58,7 +64,7 @@ class AuthorsGavel(Gavel):
         best = problem.rates.max(axis=1, keepdims=True)
         return replace(problem, rates=np.where(np.ones_like(problem.rates, bool), best, 0.0))
 
-    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:
+    def _find_shares(self, problem: AllocationProblem, view: View, book: UnitAccounts) -> Solution:
         if self.objective == "cost":
             return cheapest_sum(problem, self._prices(view))
         if self.objective == "makespan":
@@ -69,7 +75,9 @@ class AuthorsGavel(Gavel):
             return greedy_fifo(problem)
         return random_fifo(problem, book.share[: len(problem)], view.rng)
 
-    def _queue(self, book: Accounts, problem: Problem, view: View) -> Iterable[tuple[int, int]]:
+    def _queue(
+        self, book: UnitAccounts, problem: AllocationProblem, view: View
+    ) -> Iterable[tuple[int, int]]:
         """All units for the first kind, best first, then for the next."""
         if self.queue == "all":
             return super()._queue(book, problem, view)
@@ -83,27 +91,29 @@ class AuthorsGavel(Gavel):
             if self.objective != "fifo" or priority[unit, kind] > 0.0
         )
 
-    def _plan(self, view: View, book: Accounts, problem: Problem, turns: list[Turn]) -> Plan:
+    def _plan(
+        self, view: View, book: UnitAccounts, problem: AllocationProblem, turns: list[PlacedUnit]
+    ) -> Plan:
         plan = super()._plan(view, book, problem, turns)
         return replace(plan, wake_at=view.now + self.round)
 
 
-def in_round(book: Accounts, view: View, length: float) -> bool:
-    """Whether the round that began last is not over: its time is not up and somebody runs."""
+def in_round(book: UnitAccounts, view: View, length: float) -> bool:
+    """Return true if the round that began last is not over: its time is not up and a job runs."""
     if view.now >= book.round_at + length * (1.0 - 1e-12):
         return False
     ran = {job for unit, on in zip(book.units, book.on, strict=True) if on >= 0 for job in unit}
     return any(job in ran for job in view.held())
 
 
-def cheapest_sum(problem: Problem, prices: Floats) -> Solution:
+def cheapest_sum(problem: AllocationProblem, prices: Floats) -> Solution:
     """The greatest sum of steps per dollar of each job and kind that keeps deadlines."""
     program = Program(problem)
     solution = within_deadlines(program, program.throughput() / prices[program.on])
     return replace(solution, alone=np.clip(solution.alone, 0.0, 1.0))
 
 
-def bisect_makespan(problem: Problem) -> Solution:
+def bisect_makespan(problem: AllocationProblem) -> Solution:
     """As the authors' code: any shares that finish in a time within 5 % of the least.
 
     The time is what halving from 100 s to 1,000,000 s arrives at, ten times further where that
@@ -133,8 +143,8 @@ def _halve(least_s: float, low: float, high: float) -> float:
         limit = high
 
 
-def greedy_fifo(problem: Problem) -> Solution:
-    """As the authors' code: in order, the fastest kind with room; nobody overtakes."""
+def greedy_fifo(problem: AllocationProblem) -> Solution:
+    """As the authors' code: in order, the fastest kind with room; no job overtakes."""
 
     def fastest(rates: Floats, fits: Bools) -> int:
         return int(np.where(fits, rates, -1.0).argmax())
@@ -142,7 +152,7 @@ def greedy_fifo(problem: Problem) -> Solution:
     return _in_turn(problem, np.zeros_like(problem.rates), fastest)
 
 
-def random_fifo(problem: Problem, kept: Floats, rng: np.random.Generator) -> Solution:
+def random_fifo(problem: AllocationProblem, kept: Floats, rng: np.random.Generator) -> Solution:
     """As the authors' code without awareness: in order, any kind with room, kept to the end.
 
     `kept` are the fractions so far: who has a kind keeps it.
@@ -155,7 +165,9 @@ def random_fifo(problem: Problem, kept: Floats, rng: np.random.Generator) -> Sol
     return _in_turn(problem, kept, any_usable)
 
 
-def _in_turn(problem: Problem, kept: Floats, choose: Callable[[Floats, Bools], int]) -> Solution:
+def _in_turn(
+    problem: AllocationProblem, kept: Floats, choose: Callable[[Floats, Bools], int]
+) -> Solution:
     alone = np.where((kept > 0.0) & (problem.rates > 0.0), 1.0, 0.0)
     room = problem.gpus - problem.gangs @ alone
     for job in np.argsort(problem.rank, kind="stable"):

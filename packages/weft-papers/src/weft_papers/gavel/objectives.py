@@ -12,8 +12,9 @@ import numpy as np
 
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
-from weft.policies.gavel.problem import (
-    Problem,
+from weft.solve.linear_program import NoSolution, Sparse, maximise
+from weft_papers.gavel.problem import (
+    AllocationProblem,
     Program,
     Solution,
     fold,
@@ -21,19 +22,18 @@ from weft.policies.gavel.problem import (
     highest_level,
     unfold,
 )
-from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 PRECISION = 1e-7
 ITERATIONS = 60
 
 
-def normal(problem: Problem) -> Floats:
+def normal(problem: AllocationProblem) -> Floats:
     """Throughput of each job when its time is split over kinds in proportion to their GPUs."""
     total = problem.gpus.sum()
     return np.asarray(problem.rates @ (problem.gpus / total if total else problem.gpus))
 
 
-def compute_isolated(problem: Problem) -> Floats:
+def compute_isolated(problem: AllocationProblem) -> Floats:
     """Throughput of each job on an equal part of every kind."""
     jobs = max(float(problem.counts.sum()), 1.0)
     part = problem.gpus[None, :] / jobs / problem.gangs[:, None]
@@ -41,7 +41,7 @@ def compute_isolated(problem: Problem) -> Floats:
     return np.asarray((problem.rates * part).sum(axis=1))
 
 
-def max_min_fairness(problem: Problem) -> Solution:
+def max_min_fairness(problem: AllocationProblem) -> Solution:
     """Maximise the least normalised throughput: least attained service, in GPU-time."""
     small, group = fold(problem, "gangs", "weights", *_models(problem))
     # z <= (1 / w_m) s_m thr(m, X) / norm_m
@@ -50,7 +50,7 @@ def max_min_fairness(problem: Problem) -> Solution:
     return unfold(small, solution, problem, group)
 
 
-def makespan(problem: Problem) -> Solution:
+def makespan(problem: AllocationProblem) -> Solution:
     """Finish everything as early as possible; the value is the makespan in seconds."""
     small, group = fold(problem, "gangs", "steps", *_models(problem))
     # With u = 1 / T: thr(m, X) >= steps_m u, one linear program.
@@ -59,7 +59,7 @@ def makespan(problem: Problem) -> Solution:
     return unfold(small, solution, problem, group)
 
 
-def finish_time_fairness(problem: Problem) -> Solution:
+def finish_time_fairness(problem: AllocationProblem) -> Solution:
     """Minimise the worst of finish time over finish time alone (Themis); the value is that."""
     small, group = fold(problem, "gangs", "steps", "elapsed", "ideal", *_models(problem))
     program = Program(small)
@@ -80,14 +80,14 @@ def finish_time_fairness(problem: Problem) -> Solution:
     return unfold(small, solution, problem, group)
 
 
-def max_sum_throughput(problem: Problem) -> Solution:
+def max_sum_throughput(problem: AllocationProblem) -> Solution:
     """The most steps per second in total, whichever jobs make them."""
     small, group = fold(problem, "gangs", *_models(problem))
     program = Program(small)
     return unfold(small, greatest_sum(program, program.throughput()), problem, group)
 
 
-def in_order(problem: Problem) -> Solution:
+def in_order(problem: AllocationProblem) -> Solution:
     """First come first served, or any other `rank`: the earlier weighs more."""
     program = Program(problem)
     best = np.maximum(problem.rates.max(axis=1, initial=0.0), 1e-300)
@@ -97,7 +97,7 @@ def in_order(problem: Problem) -> Solution:
     return greatest_sum(program, worth.astype(float))
 
 
-def cheapest(problem: Problem, prices: Floats) -> Solution:
+def cheapest(problem: AllocationProblem, prices: Floats) -> Solution:
     """The most steps per dollar; with deadlines, the most that keeps them, if any does.
 
     A ratio of linear forms, solved by the substitution of Charnes and Cooper; among equal
@@ -114,14 +114,16 @@ def cheapest(problem: Problem, prices: Floats) -> Solution:
     return unfold(small, replace(solution, value=ratio), problem, group)
 
 
-def with_deadlines(problem: Problem) -> Solution:
+def with_deadlines(problem: AllocationProblem) -> Solution:
     """The most throughput that meets every deadline; if none can, as if there were none."""
     small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
     program = Program(small)
     return unfold(small, within_deadlines(program, program.throughput()), problem, group)
 
 
-def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int]) -> Solution:
+def hierarchical(
+    problem: AllocationProblem, shares: Mapping[int, float], in_turn: set[int]
+) -> Solution:
     """Weighted fairness between tenants, and inside each fairness or first come first served.
 
     Lexicographic: a job that cannot be raised further is held, and the others go on rising.
@@ -160,7 +162,7 @@ def least(within: Callable[[float], tuple[float, Solution]], low: float, high: f
     return best
 
 
-OBJECTIVES: Mapping[str, Callable[[Problem], Solution]] = {
+OBJECTIVES: Mapping[str, Callable[[AllocationProblem], Solution]] = {
     "max-min-fairness": max_min_fairness,
     "finish-time-fairness": finish_time_fairness,
     "makespan": makespan,
@@ -196,18 +198,18 @@ def within_deadlines(program: Program, worth: Floats) -> Solution:
         return greatest_sum(program, worth)
 
 
-def _floors(problem: Problem) -> Floats | None:
+def _floors(problem: AllocationProblem) -> Floats | None:
     """thr(m, X) >= steps_m / SLO_m, or nothing where no job has a deadline."""
     if not len(problem.within) or not np.isfinite(problem.within).any():
         return None
     return np.asarray(problem.steps / np.maximum(problem.within, 1e-9))
 
 
-def _deadlines(problem: Problem) -> tuple[str, ...]:
+def _deadlines(problem: AllocationProblem) -> tuple[str, ...]:
     return ("steps", "within") if _floors(problem) is not None else ()
 
 
-def _models(problem: Problem) -> tuple[str, ...]:
+def _models(problem: AllocationProblem) -> tuple[str, ...]:
     """Only pairs tell models of equal speed apart."""
     return ("model",) if len(problem.pairs.first) else ()
 
@@ -224,7 +226,7 @@ EPS = 1e-7
 
 
 def water_filling(
-    problem: Problem, norm: Floats, shares: Mapping[int, float], in_turn: set[int]
+    problem: AllocationProblem, norm: Floats, shares: Mapping[int, float], in_turn: set[int]
 ) -> Solution:
     """Levels of normalised throughput; the value is the lowest.
 
@@ -252,7 +254,7 @@ def _below(level: Floats) -> Floats:
 
 
 def _weights(
-    problem: Problem, held: Bools, shares: Mapping[int, float], in_turn: set[int]
+    problem: AllocationProblem, held: Bools, shares: Mapping[int, float], in_turn: set[int]
 ) -> Floats:
     """A tenant's weight divided among its jobs that can still rise, or given to the first."""
     weight = np.zeros(len(problem))

@@ -23,7 +23,7 @@ Deviations  shares are solved again at the first round after a change; the autho
             Shockwave's 120 jobs mean completion time is the same and the worst finish-time
             fairness 8.49 against 7.74, that of one short job (8.49 with their solver too);
             max-min fairness blind to kinds takes 3.2 to 5.2 % longer on the makespan trace, most
-            of it by the solver (`python -m benchmarks.papers.gavel`).
+            of it by the solver (`python -m weft_papers.gavel.published`).
 """
 
 from __future__ import annotations
@@ -44,16 +44,10 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.gavel.accounts import Accounts, carry_forward, reset
-from weft.policies.gavel.objectives import OBJECTIVES, cheapest, hierarchical
-from weft.policies.gavel.problem import Problem, Solution
-from weft.policies.gavel.reading import (
-    add_standing,
-    fairness,
-    fastest_first,
-    read_problem,
-    units_of,
-)
+from weft_papers.gavel.accounts import UnitAccounts, carry_forward, reset
+from weft_papers.gavel.objectives import OBJECTIVES, cheapest, hierarchical
+from weft_papers.gavel.problem import AllocationProblem, Solution
+from weft_papers.gavel.reading import add_standing, fairness, fastest_first, read_problem, units_of
 
 Objective = Literal[
     "max-min-fairness",
@@ -76,7 +70,7 @@ PREFER = {
 PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 WHERE = tax.classify(
     tax.Objective.FAIRNESS,
-    tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.SPEEDS,
     tax.Preemption.STOPS,
     tax.Heterogeneity.SPEEDS,
     tax.Fairness.JOBS,
@@ -126,7 +120,7 @@ class Gavel:
 
     def decide(self, view: View) -> Plan:
         """Account for the last round, solve if there is news, fill the next round."""
-        old = view.memory if isinstance(view.memory, Accounts) else None
+        old = view.memory if isinstance(view.memory, UnitAccounts) else None
         if (fixed := view.running() & ~view.preemptible()).any():
             view = view.without(fixed)
         if not len(view.table) or not view.cluster.kinds:
@@ -150,7 +144,7 @@ class Gavel:
 
     # ---- the shares
 
-    def _due(self, book: Accounts, gpus: Floats, now: float) -> bool:
+    def _due(self, book: UnitAccounts, gpus: Floats, now: float) -> bool:
         jobs = {unit[0] for unit in book.units}
         if self.solve == "round" or not book.solved:
             return True
@@ -158,7 +152,7 @@ class Gavel:
             return False
         return now - book.reset_at >= (self.reset or 0.0) or book.reset_at == 0.0
 
-    def _solve(self, book: Accounts, problem: Problem, view: View) -> Accounts:
+    def _solve(self, book: UnitAccounts, problem: AllocationProblem, view: View) -> UnitAccounts:
         """New shares; received time starts again, unless every round is solved."""
         if self.objective == "finish-time-fairness":
             fair, problem = fairness(book, problem)
@@ -167,7 +161,7 @@ class Gavel:
         forget = self.solve == "news"
         return reset(book, problem, solution, view.now, self.round / 2.0, forget=forget)
 
-    def _blur(self, problem: Problem) -> Problem:
+    def _blur(self, problem: AllocationProblem) -> AllocationProblem:
         """Without awareness every kind that can run a job runs it at its best speed."""
         if self.aware:
             return problem
@@ -176,9 +170,9 @@ class Gavel:
 
     def _find_shares(
         self,
-        problem: Problem,
+        problem: AllocationProblem,
         view: View,
-        book: Accounts,  # noqa: ARG002 - for objectives that go on from the last shares
+        book: UnitAccounts,  # noqa: ARG002 - for objectives that go on from the last shares
     ) -> Solution:
         if self.objective == "cost":
             return cheapest(problem, self._prices(view))
@@ -198,7 +192,9 @@ class Gavel:
 
     # ---- the round
 
-    def _turns(self, book: Accounts, problem: Problem, view: View) -> list[Turn]:
+    def _turns(
+        self, book: UnitAccounts, problem: AllocationProblem, view: View
+    ) -> list[PlacedUnit]:
         gangs, runs = units_of(book, problem)
         turns = choose_turns(book, gangs, runs, problem.gpus, self._queue(book, problem, view))
         # The authors' code lets a job that arrived since the last solution take a turn, then
@@ -206,7 +202,9 @@ class Gavel:
         solved = set(book.solved)
         return [turn for turn in turns if solved.issuperset(book.units[turn.unit])]
 
-    def _queue(self, book: Accounts, problem: Problem, view: View) -> Iterable[tuple[int, int]]:
+    def _queue(
+        self, book: UnitAccounts, problem: AllocationProblem, view: View
+    ) -> Iterable[tuple[int, int]]:
         """Units and kinds, in the order in which they are served."""
         _, runs = units_of(book, problem)
         priority = rank_units(book, runs)
@@ -215,12 +213,14 @@ class Gavel:
             return all_at_once(priority, order)
         return due_first(book, priority, order)
 
-    def _order(self, view: View, problem: Problem) -> Sequence[int]:
+    def _order(self, view: View, problem: AllocationProblem) -> Sequence[int]:
         if not self.aware:
             return [int(kind) for kind in view.rng.permutation(len(problem.gpus))]
         return fastest_first(view.cluster.kinds, problem)
 
-    def _plan(self, view: View, book: Accounts, problem: Problem, turns: list[Turn]) -> Plan:
+    def _plan(
+        self, view: View, book: UnitAccounts, problem: AllocationProblem, turns: list[PlacedUnit]
+    ) -> Plan:
         gangs, runs = units_of(book, problem)
         given = place_turns(view, turns, gangs, book.kinds)
         if self._fills and view.free.idle():
@@ -244,7 +244,7 @@ HALF = Sharing(share=0.5)
 
 
 @frozen
-class Turn:
+class PlacedUnit:
     """A unit on a kind: rows of its jobs, and where."""
 
     unit: int
@@ -252,7 +252,7 @@ class Turn:
     kind: int
 
 
-def rank_units(book: Accounts, runs: Bools) -> Floats:
+def rank_units(book: UnitAccounts, runs: Bools) -> Floats:
     """Units x kinds: X / f where a unit has a share and can run, else 0."""
     fraction = book.received / np.maximum(book.total, EPS)
     solved = set(book.solved)
@@ -261,7 +261,9 @@ def rank_units(book: Accounts, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+def due_first(
+    book: UnitAccounts, priority: Floats, order: Sequence[int]
+) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to any job."""
     queues = [(kind, best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
@@ -279,8 +281,8 @@ def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, i
 
 
 def choose_turns(
-    book: Accounts, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
-) -> list[Turn]:
+    book: UnitAccounts, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
+) -> list[PlacedUnit]:
     """Take from the queue whatever finds room; no job twice. `gangs` is by unit."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     room = gpus.tolist()
@@ -292,18 +294,18 @@ def choose_turns(
             continue
         room[kind] -= gang
         taken.update(jobs)
-        turns.append(Turn(unit, tuple(row[job] for job in jobs), kind))
+        turns.append(PlacedUnit(unit, tuple(row[job] for job in jobs), kind))
     return turns
 
 
 def place_turns(
-    view: View, turns: Sequence[Turn], gangs: Floats, kinds: Sequence[str]
-) -> dict[Turn, dict[JobId, Allocation]]:
+    view: View, turns: Sequence[PlacedUnit], gangs: Floats, kinds: Sequence[str]
+) -> dict[PlacedUnit, dict[JobId, Allocation]]:
     """Devices for every turn: the same as before where possible, else on the fewest nodes.
 
     The ledger must have taken back what all jobs held.
     """
-    done: dict[Turn, dict[JobId, Allocation]] = {}
+    done: dict[PlacedUnit, dict[JobId, Allocation]] = {}
     for turn in turns:
         if held := _keep(view, turn, kinds[turn.kind]):
             done[turn] = held
@@ -315,10 +317,10 @@ def place_turns(
 
 def fill_turns(
     view: View,
-    book: Accounts,
+    book: UnitAccounts,
     runs: Bools,
     queue: Iterable[tuple[int, int]],
-    given: dict[Turn, dict[JobId, Allocation]],
+    given: dict[PlacedUnit, dict[JobId, Allocation]],
 ) -> None:
     """The jobs that find devices among those that gangs without a place leave; `given` grows."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
@@ -327,20 +329,20 @@ def fill_turns(
         jobs = book.units[unit]
         if not view.free.idle() or not runs[unit, kind] or not taken.isdisjoint(jobs):
             continue
-        turn = Turn(unit, tuple(row[job] for job in jobs), kind)
+        turn = PlacedUnit(unit, tuple(row[job] for job in jobs), kind)
         if allocations := _find(view, turn, book.kinds[kind]):
             given[turn] = allocations
             taken.update(jobs)
 
 
-def best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
+def best_first(book: UnitAccounts, priority: Floats, kind: int) -> Rows:
     """By priority, deficit, share; ties to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])
     return np.lexsort(keys)
 
 
-def _keep(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
-    """What the jobs of a turn hold, if it is on that kind, shared alike and not yet gone."""
+def _keep(view: View, turn: PlacedUnit, kind: str) -> dict[JobId, Allocation]:
+    """Return the allocations of a unit that runs on this kind, shared alike and still its own."""
     held = [view.allocation(row) for row in turn.rows]
     jobs = [view.job(row) for row in turn.rows]
     share = 0.5 if len(jobs) == 2 else jobs[0].demand.share
@@ -351,7 +353,7 @@ def _keep(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
     return _take(view, jobs, held[0])
 
 
-def _find(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
+def _find(view: View, turn: PlacedUnit, kind: str) -> dict[JobId, Allocation]:
     jobs = [view.job(row) for row in turn.rows]
     demand = replace(jobs[0].demand, kinds=(kind,))
     on = fewest_nodes(replace(jobs[0], demand=demand), view.free)

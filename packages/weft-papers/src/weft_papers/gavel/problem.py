@@ -1,4 +1,4 @@
-"""What Gavel optimises over: how long each job, or pair of jobs, should spend on each kind.
+"""Gavel's variables: the part of time that each job, or pair of jobs, should spend on each kind.
 
 Jobs that no objective can tell apart are one class with a count, so that programs grow with the
 number of different jobs, not with the number of jobs.
@@ -23,7 +23,7 @@ def _none() -> Floats:
 
 
 @frozen
-class Pairs:
+class SharedPairs:
     """Two jobs on the same devices: rows `first` and `second`, and the speed of each by kind."""
 
     first: Rows
@@ -31,11 +31,11 @@ class Pairs:
     rates: Floats  # pairs x kinds x 2
 
 
-NO_PAIRS = Pairs(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros((0, 0, 2)))
+NO_PAIRS = SharedPairs(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros((0, 0, 2)))
 
 
 @frozen
-class Problem:
+class AllocationProblem:
     """Jobs, or classes of jobs, as columns, and the GPUs there are of each kind.
 
     `rates` is steps per second by job and kind for a whole gang, 0 where it cannot run. `steps`
@@ -57,7 +57,7 @@ class Problem:
     tenant: Floats = field(default_factory=_none)
     model: Floats = field(default_factory=_none)
     counts: Floats = field(default_factory=_none)
-    pairs: Pairs = NO_PAIRS
+    pairs: SharedPairs = NO_PAIRS
     interior: bool = False
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class Solution:
     alone: Floats
     paired: Floats
 
-    def throughput(self, problem: Problem) -> Floats:
+    def throughput(self, problem: AllocationProblem) -> Floats:
         """Steps per second of each job under these fractions."""
         rate: Floats = (problem.rates * self.alone).sum(axis=1)
         pairs = problem.pairs
@@ -90,7 +90,7 @@ class Solution:
         return rate
 
 
-def fold(problem: Problem, *told_apart_by: str) -> tuple[Problem, Rows]:
+def fold(problem: AllocationProblem, *told_apart_by: str) -> tuple[AllocationProblem, Rows]:
     """Classes of jobs that agree in rates and the named columns, and the class of each job.
 
     The middle of the best solutions depends on how many variables there are: no jobs are folded
@@ -112,7 +112,9 @@ def fold(problem: Problem, *told_apart_by: str) -> tuple[Problem, Rows]:
     return replace(folded, pairs=_fold_pairs(problem.pairs, group)), group
 
 
-def unfold(folded: Problem, solution: Solution, problem: Problem, group: Rows) -> Solution:
+def unfold(
+    folded: AllocationProblem, solution: Solution, problem: AllocationProblem, group: Rows
+) -> Solution:
     """Every job of a class gets the same; a pair of classes is spread over all its pairs."""
     alone = np.clip(solution.alone[group], 0.0, 1.0)
     pairs, classes = problem.pairs, folded.pairs
@@ -126,14 +128,14 @@ def unfold(folded: Problem, solution: Solution, problem: Problem, group: Rows) -
     return Solution(solution.value, alone, paired)
 
 
-def _fold_pairs(pairs: Pairs, group: Rows) -> Pairs:
+def _fold_pairs(pairs: SharedPairs, group: Rows) -> SharedPairs:
     if not len(pairs.first):
         return pairs
     a, b = group[pairs.first], group[pairs.second]
     rates = np.where((a > b)[:, None, None], pairs.rates[:, :, ::-1], pairs.rates)
     ordered = np.sort(np.column_stack([a, b]), axis=1)
     unique, first = np.unique(ordered, axis=0, return_index=True)
-    return Pairs(unique[:, 0], unique[:, 1], rates[first])
+    return SharedPairs(unique[:, 0], unique[:, 1], rates[first])
 
 
 class Program:
@@ -142,7 +144,7 @@ class Program:
     Variables are total time by (class or pair of classes, kind), in job-rounds per round.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: AllocationProblem) -> None:
         self.problem = problem
         unit, kind = np.nonzero(problem.rates > 0.0)
         pair, with_kind = np.nonzero((problem.pairs.rates > 0.0).all(axis=2))
@@ -186,7 +188,7 @@ class Program:
         return top
 
     def throughput(self) -> Floats:
-        """What a unit of time of each variable adds to the throughput of all jobs together."""
+        """Throughput of all jobs together for each unit of time of each variable."""
         return np.bincount(self.variable, self.rate, self.n).astype(float)
 
     def solution(self, value: float, x: Floats) -> Solution:

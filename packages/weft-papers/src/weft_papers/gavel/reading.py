@@ -10,16 +10,18 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
-from weft.policies.gavel.accounts import Accounts
-from weft.policies.gavel.objectives import compute_isolated
-from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem
+from weft_papers.gavel.accounts import UnitAccounts
+from weft_papers.gavel.objectives import compute_isolated
+from weft_papers.gavel.problem import NO_PAIRS, AllocationProblem, SharedPairs
 
 Fair = dict[str, tuple[float, float, float]]
 ORDER = ("v100", "p100", "k80")  # as the authors' code visits them
 UNKNOWN_S = 3600.0  # work left of a job that nothing is known about
 
 
-def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) -> Problem:
+def read_problem(
+    view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool
+) -> AllocationProblem:
     """The jobs of a view with their speeds; priority 0 weighs 1."""
     table = view.table
     rates = _rates(view, kinds)
@@ -28,7 +30,7 @@ def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool
         if job.demand.kinds:
             rates[row, [kind not in job.demand.kinds for kind in kinds]] = 0.0
     priority = table.column(Column.PRIORITY)
-    return Problem(
+    return AllocationProblem(
         rates,
         gpus,
         gangs=table.need.copy(),
@@ -40,7 +42,9 @@ def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool
     )
 
 
-def add_standing(problem: Problem, book: Accounts, view: View, *, timed: bool) -> Problem:
+def add_standing(
+    problem: AllocationProblem, book: UnitAccounts, view: View, *, timed: bool
+) -> AllocationProblem:
     """The problem with work left and time to deadlines; work only where it is `timed`."""
     if not timed:
         return problem
@@ -57,8 +61,8 @@ def add_standing(problem: Problem, book: Accounts, view: View, *, timed: bool) -
     return replace(problem, steps=left, elapsed=view.now - view.table.submitted, within=within)
 
 
-def fairness(book: Accounts, problem: Problem) -> tuple[Fair, Problem]:
-    """How long each job may take alone on its part, and the account of it for the next time.
+def fairness(book: UnitAccounts, problem: AllocationProblem) -> tuple[Fair, AllocationProblem]:
+    """Return the times that jobs may take alone on their part, and the account for the next time.
 
     Steps already made count at the speed of the part that was a job's own when it made them.
     """
@@ -75,7 +79,7 @@ def fairness(book: Accounts, problem: Problem) -> tuple[Fair, Problem]:
     return fair, replace(problem, ideal=ideal)
 
 
-def fastest_first(kinds: Sequence[str], problem: Problem) -> list[int]:
+def fastest_first(kinds: Sequence[str], problem: AllocationProblem) -> list[int]:
     """V100, P100, K80; any other kinds by how well the jobs run on them, on average."""
     if set(kinds) <= set(ORDER):
         return sorted(range(len(kinds)), key=lambda kind: ORDER.index(kinds[kind]))
@@ -84,7 +88,7 @@ def fastest_first(kinds: Sequence[str], problem: Problem) -> list[int]:
     return [int(kind) for kind in np.argsort(-mean, kind="stable")]
 
 
-def units_of(book: Accounts, problem: Problem) -> tuple[Floats, Bools]:
+def units_of(book: UnitAccounts, problem: AllocationProblem) -> tuple[Floats, Bools]:
     """The gang of every unit, and on which kinds it can run."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     first = np.array([row[unit[0]] for unit in book.units])
@@ -100,7 +104,7 @@ def _rates(view: View, kinds: Sequence[str]) -> Floats:
     return believed
 
 
-def _pairs(view: View, kinds: Sequence[str], rates: Floats) -> Pairs:
+def _pairs(view: View, kinds: Sequence[str], rates: Floats) -> SharedPairs:
     """Jobs of one gang size that may share devices, where beliefs know how fast they would be."""
     if view.beliefs is None:
         return NO_PAIRS
@@ -115,7 +119,7 @@ def _pairs(view: View, kinds: Sequence[str], rates: Floats) -> Pairs:
     speeds = np.array(measured, dtype=float)
     speeds[(rates[first] == 0.0) | (rates[second] == 0.0)] = 0.0
     useful = speeds.min(axis=2).max(axis=1) > 0.0
-    return Pairs(first[useful], second[useful], speeds[useful])
+    return SharedPairs(first[useful], second[useful], speeds[useful])
 
 
 def _codes(names: Sequence[str]) -> Floats:

@@ -1,4 +1,4 @@
-"""What the wrapper remembers: GPUs in use hour by hour, spot runs, and promises kept and broken."""
+"""Memory of the wrapper: GPUs in use hour by hour, spot runs, promises kept and broken."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from weft.core.model.job import Allocation, JobId, NodeId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.pieces.wrap.gfs.quota import HOUR_S, KEPT_H, Forecaster, free_gpus, pool
-from weft.pieces.wrap.gfs.victims import NO_HOURS, Record
 from weft.stack.wrapper import WrapperMemory
+from weft_papers.gfs.quota import HOUR_S, KEPT_H, Forecaster, free_gpus, pool
+from weft_papers.gfs.victims import NO_HOURS, Record
 
 DAY_S = 86_400.0
 Who = str  # `tenant@kind`
@@ -91,7 +91,7 @@ class GfsMemory(WrapperMemory):
         return {"spot_quota": quota, "promised_hours_kept": kept, "promised_hours_broken": broken}
 
     def spot_gpus(self) -> dict[NodeId, int]:
-        """How many spot runs there are on each node."""
+        """Return the number of spot runs on each node."""
         return Counter(node for run in self.runs.values() for node in run.nodes)
 
     def record(self, kind: str, since: float) -> Record:
@@ -100,7 +100,7 @@ class GfsMemory(WrapperMemory):
         return Record(kept.count(False), kept.count(True))
 
     def note(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
-        """What is known once the plan is carried out."""
+        """Return the memory after the plan is carried out."""
         after = view.after(plan)
         runs, fresh = self._follow(view, after, evicted)
         usage, level = self._use(view, after)

@@ -1,4 +1,4 @@
-"""How many GPUs spot jobs may use, so that an hour of theirs is undisturbed as promised.
+"""The quota of spot jobs: as many GPUs as leave an hour of theirs undisturbed, as promised.
 
 The GPUs that guaranteed jobs will want in an hour are forecast for each tenant as a mean and a
 deviation; tenants are taken to be independent. What is left of a kind above a quantile of their
@@ -22,7 +22,7 @@ LEAST_ETA, MOST_ETA = 0.1, 2.0
 
 
 @frozen
-class Forecast:
+class DemandForecast:
     """GPUs that will be in use at most during an hour, as a mean and a deviation."""
 
     mean: float
@@ -32,16 +32,16 @@ class Forecast:
 class Forecaster(Protocol):
     """Anything that says how many GPUs will be in use."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> Forecast:
+    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """For an hour, from the most in use during hours before it."""
         ...
 
 
 @frozen
-class HourOfWeek:
+class SameHourOfWeek:
     """Mean and deviation of the same hour in weeks before; of days, then of late, without these."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> Forecast:
+    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """From the first of these that has two hours to tell about; 0 where nothing is known."""
         weeks = [hour - WEEK_H * n for n in range(1, KEPT_H // WEEK_H + 1)]
         days = [hour - DAY_H * n for n in range(1, WEEK_H // DAY_H + 1)]
@@ -49,31 +49,31 @@ class HourOfWeek:
         for hours in (weeks, days, late):
             known = [past[known_hour] for known_hour in hours if known_hour in past]
             if len(known) >= FEWEST:
-                return Forecast(fmean(known), pstdev(known))
-        return Forecast(fmean(known) if known else 0.0)
+                return DemandForecast(fmean(known), pstdev(known))
+        return DemandForecast(fmean(known) if known else 0.0)
 
 
 @frozen
 class LastDay:
     """Mean and deviation of the last 24 hours."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> Forecast:
+    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """0 where nothing is known."""
         known = [past[known_hour] for known_hour in range(hour - DAY_H, hour) if known_hour in past]
-        return Forecast(fmean(known), pstdev(known)) if known else Forecast(0.0)
+        return DemandForecast(fmean(known), pstdev(known)) if known else DemandForecast(0.0)
 
 
-FORECASTERS: Mapping[str, Forecaster] = {"week": HourOfWeek(), "day": LastDay()}
+FORECASTERS: Mapping[str, Forecaster] = {"week": SameHourOfWeek(), "day": LastDay()}
 
 
-def pool(parts: Iterable[Forecast]) -> Forecast:
+def pool(parts: Iterable[DemandForecast]) -> DemandForecast:
     """The sum of forecasts that do not depend on each other."""
     parts = list(parts)
     mean = sum(part.mean for part in parts)
-    return Forecast(mean, sqrt(sum(part.deviation**2 for part in parts)))
+    return DemandForecast(mean, sqrt(sum(part.deviation**2 for part in parts)))
 
 
-def free_gpus(capacity: int, forecast: Forecast, quantile: float, now: float = 0.0) -> int:
+def free_gpus(capacity: int, forecast: DemandForecast, quantile: float, now: float = 0.0) -> int:
     """GPUs that are free during an hour as promised; `now` are in use already."""
     used = forecast.mean + NormalDist().inv_cdf(quantile) * forecast.deviation
     return capacity - min(max(floor(max(used, now) + 1e-9), 0), capacity)

@@ -9,14 +9,14 @@ import numpy as np
 from weft.core.model.job import Allocation, Job
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.pieces.wrap.gfs.history import DAY_S, GfsMemory
-from weft.pieces.wrap.gfs.victims import Guest, choose_victims, node_cost
+from weft_papers.gfs.history import DAY_S, GfsMemory
+from weft_papers.gfs.victims import Guest, choose_victims, node_cost
 
 SLACK = 1e-9
 SPAN_S = 31.0 * DAY_S  # that lost work is weighed against
 
 
-class Room:
+class GuaranteedTrial:
     """Room made for guaranteed jobs on trial, in the ledger."""
 
     def __init__(self, view: View, spot: Bools, known: GfsMemory) -> None:

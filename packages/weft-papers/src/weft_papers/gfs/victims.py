@@ -1,4 +1,4 @@
-"""Which spot jobs give way: those whose lost work costs least."""
+"""Choice of the spot jobs that give way: those whose lost work costs least."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Guest:
 
 @frozen
 class Record:
-    """How many hours of spot jobs were broken and kept."""
+    """Hours of spot jobs that were broken and kept."""
 
     broken: int = 0
     kept: int = 0
@@ -53,14 +53,14 @@ def choose_victims(guests: Iterable[Guest], free: float, want: float) -> list[Gu
 
 
 def node_cost(victims: Sequence[Guest], record: Record, gpu_seconds: float) -> float:
-    """What stopping these costs: promises that break, and lost work in parts of `gpu_seconds`."""
+    """Return the cost of stopping these: broken promises, and lost work over `gpu_seconds`."""
     broken, lost = record.broken + len(victims), sum(guest.cost for guest in victims)
     hours = broken + record.kept
     return (broken / hours if hours else 0.0) + WEIGHT_OF_COST * lost / gpu_seconds
 
 
 def eviction_score(last_hour: int, last_day: int) -> float:
-    """How safe a node is for spot jobs, from the evictions there: 9900 where there were none."""
+    """Score how safe a node is for spot jobs, from evictions there: 9900 without any."""
     return MOST_SCORE * max(0.0, 1.0 - 0.01 * pow(2.0, 0.8 * last_hour + 0.2 * last_day))
 
 

@@ -30,24 +30,23 @@ from weft.core.errors import InvalidConfig, bad_values
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Tier
 from weft.core.plan.about import About, Controls, Ties, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.reasons import Blocker, Reason, describe_demand
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.gfs.history import DAY_S, GfsMemory
-from weft.pieces.wrap.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
-from weft.pieces.wrap.gfs.room import SLACK, Room
-from weft.pieces.wrap.gfs.victims import Guest, eviction_score
 from weft.pieces.wrap.priority import Priority, find_started, give_way
 from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.quota import Shape
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
+from weft.pieces.wrap.tenants.quota import NarrowedView
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
+from weft_papers.gfs.history import DAY_S, GfsMemory
+from weft_papers.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
+from weft_papers.gfs.room import SLACK, GuaranteedTrial
+from weft_papers.gfs.victims import Guest, eviction_score
 
 TRIES = 4
 WINDOW_S = 4.0 * HOUR_S  # of hours that the factor follows
@@ -99,7 +98,7 @@ class Gfs(Wrapper):
             plan = ask(keep_promises(self.inner if own else Priority(self.inner), view), inner)
             kept = replace(known.note(view, plan, set()), inner=plan.memory)
             return replace(plan, memory=kept, numbers={**plan.numbers, **kept.numbers()})
-        turn = Turn(self, inner, known, spot)
+        turn = GfsDecision(self, inner, known, spot)
         mark = view.free.mark()
         try:
             plan = turn.settle(turn.start_spot(turn.start_guaranteed()))
@@ -119,7 +118,7 @@ class Gfs(Wrapper):
         )
 
     def _promises(self, view: View, kept: GfsMemory) -> dict[JobId, str]:
-        """What spot jobs that are asked about are promised, and how well that was kept."""
+        """Describe what spot jobs of the request are promised, and how well promises were kept."""
         rows = [view.table.find(job) for job in view.asked]
         jobs = [view.job(row) for row in rows if row is not None and view.job(row).spot]
         hours = kept.total.kept + kept.total.broken
@@ -129,7 +128,7 @@ class Gfs(Wrapper):
         return dict.fromkeys((job.id for job in jobs), text)
 
 
-class Turn:
+class GfsDecision:
     """One decision: which jobs start, which give way, and why others wait."""
 
     def __init__(self, rules: Gfs, view: View, known: GfsMemory, spot: Bools) -> None:
@@ -139,11 +138,11 @@ class Turn:
         self._firm = keep_promises(self._policy, view)
         filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
         self._late: Bools = spot | (filler & view.preemptible() & view.waiting())
-        self.known = self._look(known)
+        self.known = self._renew_quotas(known)
         self.reasons: dict[JobId, Reason] = {}
 
     def start_guaranteed(self) -> Plan:
-        """What the policy decides beside spot jobs, and in the place of some."""
+        """Ask the policy for jobs that are not spot, and make room for them among spot jobs."""
         view = self._view
         plan = self._ask({})
         running = view.running() & self._spot
@@ -195,7 +194,7 @@ class Turn:
     def _ask(self, decided: Mapping[JobId, Allocation | None]) -> Plan:
         return decide_among(self._firm, self._view.without(self._late, decided))
 
-    def _look(self, known: GfsMemory) -> GfsMemory:
+    def _renew_quotas(self, known: GfsMemory) -> GfsMemory:
         """With quotas of now, where those before are too old."""
         view, rules = self._view, self._rules
         kinds = view.cluster.gpus_by_kind
@@ -229,7 +228,7 @@ class Turn:
         )
 
     def _rooms(self, plan: Plan) -> dict[str, float]:
-        """What spot jobs may hold of each kind beside those that run on."""
+        """Return the GPUs of each kind that spot jobs may still take."""
         rooms, view = dict(self.known.quota), self._view
         for job, on in view.after(plan).items():
             if self._spot[view.table.row(job)]:
@@ -237,9 +236,9 @@ class Turn:
         return rooms
 
     def _within(self, plan: Plan, rooms: Mapping[str, float]) -> Plan:
-        """What starts beside the plan; spot jobs without room get a reason."""
+        """Add spot jobs to the plan within their rooms; those without room get a reason."""
         view = self._view
-        shape = Shape(~(self._late & view.waiting()))
+        shape = NarrowedView(~(self._late & view.waiting()))
         filler = view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)
         shape.hidden[filler & ~self._spot & view.preemptible()] = False
         shape.hidden[[view.table.row(job) for job in plan.changes]] = True
@@ -254,7 +253,7 @@ class Turn:
                 return more
         return Plan()
 
-    def _narrow(self, shape: Shape, row: int, rooms: Mapping[str, float]) -> None:
+    def _narrow(self, shape: NarrowedView, row: int, rooms: Mapping[str, float]) -> None:
         """Keep a waiting spot job from kinds, and sizes, of which there is not enough left."""
         job = self._view.job(row)
         sized = Controls.COUNT in self._rules.inner.about.controls
@@ -269,8 +268,8 @@ class Turn:
             most = max(rooms[kind] for kind in kinds if kind not in full)
             shape.sizes[row] = max(min(job.demand.max, int(most + SLACK)), job.demand.min)
 
-    def _refuse(self, shape: Shape, more: Plan, rooms: Mapping[str, float]) -> bool:
-        """Whether a plan starts more spot jobs than there is room for; the last are kept back."""
+    def _refuse(self, shape: NarrowedView, more: Plan, rooms: Mapping[str, float]) -> bool:
+        """Return true if a plan starts more spot jobs than have room; the last are kept back."""
         view, left, over = self._view, dict(rooms), False
         for job, to in more.changes.items():
             row = view.table.row(job)
@@ -284,13 +283,13 @@ class Turn:
                 left[kind] -= gpus
         return over
 
-    def _bar(self, shape: Shape, row: int, rooms: Mapping[str, float]) -> None:
+    def _bar(self, shape: NarrowedView, row: int, rooms: Mapping[str, float]) -> None:
         view, demand = self._view, self._view.job(row).demand
         shape.hidden[row] = True
         kind = max(demand.kinds or view.cluster.kinds, key=lambda name: rooms.get(name, 0.0))
         quota = self.known.quota.get(kind, 0.0)
         numbers = {
-            "asks": asks_for(demand.gpus, demand.kinds, demand.share, demand.nodes),
+            "asks": describe_demand(demand, demand.gpus, view.cluster.kinds),
             "held": max(quota - rooms.get(kind, 0.0), 0.0),
             "quota": round(quota, 2),
             "kind": f"{kind} " if kind else "",
@@ -301,7 +300,7 @@ class Turn:
         """Spot jobs that would make room for waiting jobs, the costliest first."""
         view = self._view
         mark = view.free.mark()
-        room = Room(view, self._spot, self.known) if carry_out(view, plan) else None
+        room = GuaranteedTrial(view, self._spot, self.known) if carry_out(view, plan) else None
         failed: dict[tuple[str, ...], int] = {}
         rows = np.flatnonzero(blocked).tolist() if room else []
         for row in sorted(rows, key=lambda row: (-view.table.gpus[row], row)):

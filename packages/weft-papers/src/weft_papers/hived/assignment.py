@@ -1,4 +1,4 @@
-"""Which cells each virtual cluster has on the machines there are, as far as they can hold them."""
+"""Assignment of cells to virtual clusters on the machines there are, as far as these suffice."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import NodeId
 from weft.core.model.topology import Groups, NodeTopology
 from weft.frozen import frozen
-from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
-from weft.pieces.wrap.hived.rules import GPU, NODE, Rules, Wanted, read_levels
 from weft.stack.windows import read_gpus
+from weft_papers.hived.cells import Cell, CellChain, FreeCells, check_assignment
+from weft_papers.hived.rules import GPU, NODE, CellRequest, CellRules, read_levels
 
 SOCKET, RACK = "socket", "rack"
 ANY = "*"
@@ -23,10 +23,10 @@ Machine = tuple[str, str, int, str, str, float, float]
 
 
 @dataclass(frozen=True)
-class Layout:
+class CellLayout:
     """The machines as chains, in the order of `machines`, and the cells of virtual clusters."""
 
-    chains: tuple[Chain, ...]
+    chains: tuple[CellChain, ...]
     machines: tuple[tuple[Machine, ...], ...]  # of each chain, by number
     home: Mapping[str, tuple[int, int]]  # name to (chain, number)
     owned: tuple[Owned, ...]
@@ -108,7 +108,7 @@ class Owned:
 
 
 def machines_of(cluster: Cluster) -> tuple[Machine, ...]:
-    """What cells are made of."""
+    """Return the machines of a cluster in the form that cells are made of."""
     inside: dict[str, str] = {}  # machines of a type share one topology
     machines = []
     for node in cluster.nodes:
@@ -135,7 +135,7 @@ def _levels_inside(topology: NodeTopology) -> str:
 
 
 def _in_order(groups: Groups) -> list[tuple[int, ...]]:
-    """The same sizes with devices numbered one after the other."""
+    """Number the devices of sorted groups one after the other."""
     ordered, at = [], 0
     for group in sorted(groups):
         ordered.append(tuple(range(at, at + len(group))))
@@ -144,7 +144,7 @@ def _in_order(groups: Groups) -> list[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=16)
-def lay_out(machines: tuple[Machine, ...], rules: Rules) -> Layout:
+def lay_out(machines: tuple[Machine, ...], rules: CellRules) -> CellLayout:
     """Chains of these machines, and as many of the cells asked for as they can hold.
 
     `problems` says what they cannot, each in a line.
@@ -164,12 +164,12 @@ def lay_out(machines: tuple[Machine, ...], rules: Rules) -> Layout:
     home = {machine[0]: (c, i) for c, row in enumerate(ordered) for i, machine in enumerate(row)}
     owned, trouble = _assign(chains, home, rules)
     problems += trouble
-    return Layout(tuple(chains), tuple(ordered), home, tuple(owned), tuple(problems))
+    return CellLayout(tuple(chains), tuple(ordered), home, tuple(owned), tuple(problems))
 
 
 def _chain(
-    name: str, kind: str, gpus: int, members: list[Machine], rules: Rules
-) -> tuple[Chain, tuple[Machine, ...], list[str]]:
+    name: str, kind: str, gpus: int, members: list[Machine], rules: CellRules
+) -> tuple[CellChain, tuple[Machine, ...], list[str]]:
     levels = dict(rules.levels)
     own_levels = levels.get(name, levels.get(kind, levels.get(ANY)))
     racks = _racks(members)
@@ -191,7 +191,7 @@ def _chain(
         )
         names, fan, node_level = [GPU, NODE], [1, gpus], 1
     ordered, tops = _tops(members, fan, node_level)
-    return Chain(name, tuple(names), tuple(fan), node_level, tops), ordered, problems
+    return CellChain(name, tuple(names), tuple(fan), node_level, tops), ordered, problems
 
 
 def _racks(members: Sequence[Machine]) -> list[list[Machine]]:
@@ -232,7 +232,7 @@ def _tops(
 
 
 def _assign(
-    chains: Sequence[Chain], home: Mapping[str, tuple[int, int]], rules: Rules
+    chains: Sequence[CellChain], home: Mapping[str, tuple[int, int]], rules: CellRules
 ) -> tuple[list[Owned], list[str]]:
     """Cells by name, pinned ones first; those that do not fit are left out and told."""
     problems: list[str] = []
@@ -247,7 +247,7 @@ def _assign(
         else:
             at, cell = pin
             owned.append(Owned(f"{tenant}/pinned.{number}", tenant, at, cell[0], cell))
-    asked: list[tuple[Wanted, int, int]] = []
+    asked: list[tuple[CellRequest, int, int]] = []
     for wish in rules.wanted:
         where = _find_level(chains, wish)
         if isinstance(where, str):
@@ -261,7 +261,7 @@ def _assign(
     return owned, problems
 
 
-def _find_level(chains: Sequence[Chain], wish: Wanted) -> tuple[int, int] | str:
+def _find_level(chains: Sequence[CellChain], wish: CellRequest) -> tuple[int, int] | str:
     if not chains:
         return f"cells: {wish.key}: there are no machines"
     names = [chain.name for chain in chains]
@@ -284,7 +284,9 @@ def _find_level(chains: Sequence[Chain], wish: Wanted) -> tuple[int, int] | str:
     return c, levels.index(wish.level)
 
 
-def _check(chain: Chain, free: FreeCells, asked: Iterable[tuple[Wanted, int]]) -> list[str]:
+def _check(
+    chain: CellChain, free: FreeCells, asked: Iterable[tuple[CellRequest, int]]
+) -> list[str]:
     """The first level, from the top, of which there are too few."""
     assigned, who = [0] * len(chain.fan), defaultdict(list)
     for wish, level in asked:
@@ -302,7 +304,7 @@ def _check(chain: Chain, free: FreeCells, asked: Iterable[tuple[Wanted, int]]) -
 
 
 def _fit(
-    number: int, chain: Chain, free: FreeCells, asked: Sequence[tuple[Wanted, int]]
+    number: int, chain: CellChain, free: FreeCells, asked: Sequence[tuple[CellRequest, int]]
 ) -> list[Owned]:
     """As many cells as there is hardware for, from the top down, in the order they are named."""
     owned: list[Owned] = []
@@ -321,7 +323,7 @@ def _fit(
 
 
 def _pin(
-    chains: Sequence[Chain], home: Mapping[str, tuple[int, int]], text: str
+    chains: Sequence[CellChain], home: Mapping[str, tuple[int, int]], text: str
 ) -> tuple[int, Cell] | str:
     """The cell that is exactly these devices."""
     node, colon, gpus = text.partition(":")

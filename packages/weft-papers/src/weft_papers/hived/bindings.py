@@ -1,4 +1,4 @@
-"""Which physical cell each cell of a virtual cluster is bound to, during one decision."""
+"""Bindings of a virtual cluster's cells to physical cells during one decision."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.pieces.wrap.hived.assignment import Layout, Owned
-from weft.pieces.wrap.hived.cells import Cell, FreeCells
+from weft_papers.hived.assignment import CellLayout, Owned
+from weft_papers.hived.cells import Cell, FreeCells
 
 Device = tuple[int, int]  # chain, number among all its devices
 
 
 @dataclass
-class Bindings:
+class CellBindings:
     """Free cells of every chain, and where the cells of virtual clusters are.
 
     A cell is bound while a job uses it; where it was bound last is taken again if nothing
     speaks against that. `borrowed` are devices that jobs without a claim run on, sorted.
     """
 
-    layout: Layout
+    layout: CellLayout
     free: list[FreeCells]
     bound: dict[str, Cell] = field(default_factory=dict)
     last: dict[str, Cell] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Bindings:
         return bisect_left(taken, devices.stop) - bisect_left(taken, devices.start)
 
 
-def write_places(layout: Layout, places: Mapping[str, Cell]) -> dict[str, str]:
+def write_places(layout: CellLayout, places: Mapping[str, Cell]) -> dict[str, str]:
     """Places by name, as the first device: `NODE:GPU`; those of pinned cells are known."""
     texts = {}
     for name, cell in places.items():
@@ -136,8 +136,8 @@ def write_places(layout: Layout, places: Mapping[str, Cell]) -> dict[str, str]:
     return texts
 
 
-def read_place(layout: Layout, owned: Owned, text: str) -> Cell | None:
-    """What `write_places` wrote; None if there is no such cell any more."""
+def read_place(layout: CellLayout, owned: Owned, text: str) -> Cell | None:
+    """Read what `write_places` wrote; None if there is no such cell any more."""
     node, _, gpu = text.rpartition(":")
     at = layout.home.get(node)
     if at is None or at[0] != owned.chain or not gpu.isdecimal():

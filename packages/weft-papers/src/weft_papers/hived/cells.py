@@ -18,7 +18,7 @@ Cost = Callable[[Cell], float]
 
 
 @dataclass(frozen=True)
-class Chain:
+class CellChain:
     """Machines of one type: what its levels are called and how many of the level below make one.
 
     `nodes` are the machines in order; the first `tops[l]` cells of each level from the top down
@@ -121,7 +121,7 @@ def check_assignment(
 class FreeCells:
     """Free cells of a chain; `bad` are the numbers of machines that are away."""
 
-    def __init__(self, chain: Chain, bad: Collection[int] = ()) -> None:
+    def __init__(self, chain: CellChain, bad: Collection[int] = ()) -> None:
         self.chain = chain
         self._free: list[set[int]] = [set() for _ in chain.fan]
         self._bad: list[set[int]] = [set() for _ in chain.fan]
@@ -138,7 +138,7 @@ class FreeCells:
         return sorted(self._free[level])
 
     def counts(self) -> list[int]:
-        """How many there are of each level."""
+        """Return the number of free cells of each level."""
         return [len(cells) for cells in self._free]
 
     def left(self, level: int) -> int:
@@ -150,19 +150,18 @@ class FreeCells:
 
     @property
     def has_bad(self) -> bool:
-        """Whether any cell is bad."""
+        """True if any cell is bad."""
         return any(self._bad)
 
     def bad_free(self, level: int) -> list[int]:
-        """The same by number."""
+        """Return the numbers of bad cells of a level that are free."""
         return sorted(n for n in self._bad[level] if self.is_free((level, n)))
 
     def is_free(self, cell: Cell) -> bool:
-        """Whether all of it is free."""
         return self._holder(cell) is not None
 
     def is_bad(self, cell: Cell) -> bool:
-        """Whether some of it is on a machine that is away."""
+        """Return true if part of the cell is on a machine that is away."""
         return cell[1] in self._bad[cell[0]]
 
     def splittable(self, wanted: Sequence[int]) -> list[int]:
@@ -177,7 +176,7 @@ class FreeCells:
         return counts[::-1]
 
     def keeps(self, wanted: Sequence[int]) -> bool:
-        """Whether all `wanted` cells of each level can be had, in any order."""
+        """Return true if all `wanted` cells of each level can be had, in any order."""
         fan = self.chain.fan
         return all(b.rest >= 0 for b in check_assignment(fan, self.counts(), wanted))
 

@@ -1,4 +1,4 @@
-"""HiveD: who waits longer than in a private cluster: `python -m benchmarks.papers.hived [--quick]`.
+"""HiveD against private clusters: `python -m weft_papers.hived.published [--quick]`.
 
 A sharing anomaly is a tenant whose jobs wait longer than they would in a private cluster of its
 share, under the same policy. Three tenants own two nodes each of six; two of them have small jobs,
@@ -32,8 +32,8 @@ from weft.core.spec.registry import build
 from weft.core.state.cells import Floats
 from weft.pieces.pack import in_turn
 from weft.pieces.place.gangs import consolidate
-from weft.pieces.wrap.hived.wrapper import Hived
 from weft.pieces.wrap.tenants.quota import Quota
+from weft_papers.hived.wrapper import Hived
 
 OWN, SIZE, SEEDS = 2, 8, 20
 # GPUs of jobs, how frequent each is, and the work that arrives over what the tenant's nodes can do.

@@ -1,4 +1,4 @@
-"""What was asked for: cells of tenants, levels of machines, pinned nodes, read and no more."""
+"""HiveD's options as written: cells of tenants, levels of machines and pinned nodes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LEVEL = re.compile(r"([A-Za-z][\w-]*)\*(\d+)")
 
 
 @frozen
-class Wanted:
-    """That many cells of a level of a chain for a tenant; `chain` empty: the only one there is."""
+class CellRequest:
+    """A tenant's request for `count` cells of a level of a chain; `chain` empty: the only one."""
 
     tenant: str
     chain: str
@@ -32,10 +32,10 @@ class Wanted:
 
 
 @frozen
-class Rules:
-    """What was asked for, read but not yet compared with any cluster."""
+class CellRules:
+    """Options that were read but not yet compared with a cluster."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[CellRequest, ...]
     levels: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     pinned: tuple[tuple[str, str], ...]
 
@@ -49,7 +49,7 @@ class Rules:
 
 def read_rules(
     cells: Mapping[str, float], levels: Mapping[str, str], pinned: Mapping[str, str]
-) -> Rules:
+) -> CellRules:
     """From `TENANT@LEVEL` or `TENANT@KIND.LEVEL`, levels such as `switch*2 node*4`, and nodes."""
     wanted = tuple(_read_wanted(key, count) for key, count in cells.items())
     pins = tuple((who, node) for who, text in pinned.items() for node in text.split("+"))
@@ -59,10 +59,10 @@ def read_rules(
                 f"pinned: {who!r} has {node!r}",
                 hint="a node, or devices of it, such as n1 or n1:0-3",
             )
-    return Rules(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
+    return CellRules(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
 
 
-def _read_wanted(key: str, count: float) -> Wanted:
+def _read_wanted(key: str, count: float) -> CellRequest:
     tenant, at, what = key.partition("@")
     chain, dot, level = what.rpartition(".")
     if not tenant or not at or not level or (dot and not chain):
@@ -72,7 +72,7 @@ def _read_wanted(key: str, count: float) -> Wanted:
         )
     if count != int(count) or count < 0:
         raise InvalidConfig(f"cells: {key}={count:g} is not a number of cells")
-    return Wanted(tenant, chain, level, int(count))
+    return CellRequest(tenant, chain, level, int(count))
 
 
 def read_levels(kind: str, text: str) -> tuple[tuple[str, int], ...]:

@@ -16,29 +16,29 @@ from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
-from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.reasons import Blocker, Reason, asks_for, describe_demand
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.core.state.table import Bools
-from weft.pieces.wrap.hived.assignment import Layout
-from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
-from weft.pieces.wrap.hived.virtual import Occupancy, VirtualCluster
 from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+from weft_papers.hived.assignment import CellLayout
+from weft_papers.hived.bindings import CellBindings, Device, read_place, write_places
+from weft_papers.hived.virtual import CellOccupancy, VirtualCluster
 
 Asked = tuple[str, float | None]  # how a virtual cluster stood, and when to ask again
 IDLE = ""  # under which the policy's memory about opportunistic jobs is kept
 
 
-class Turn:
+class HivedDecision:
     """Everything that one decision of `hived` needs; `settle` comes first."""
 
     def __init__(
         self,
         policy: Policy,
         view: View,
-        layout: Layout,
+        layout: CellLayout,
         memory: Mapping[str, object],
         asked: Mapping[str, Asked],
         explained: Mapping[JobId, str],
@@ -51,18 +51,19 @@ class Turn:
         self._changes: dict[JobId, Allocation | None] = {}
         self._texts: dict[JobId, str] = {}
         self._words: dict[JobId, Blocker] = {}
+        self._facts: dict[JobId, Mapping[str, object]] = {}
         self._rejected: dict[JobId, str] = {}
         self._promised: frozenset[JobId] = frozenset()
         self._wake = inf
         self._tenants = layout.by_tenant
-        self._held = Occupancy(view, layout)
+        self._held = CellOccupancy(view, layout)
         self._guests: dict[int, Allocation] = {}
         self._stuck: list[int] = []  # rows outside their cells that may not be stopped
-        self._bindings = Bindings(layout, self._held.free_cells())
+        self._bindings = CellBindings(layout, self._held.free_cells())
 
     def is_guaranteed(self, job: Job) -> bool:
-        """Whether a job runs in its tenant's own cells."""
-        return job.tenant in self._tenants and (job.tier is Tier.GUARANTEED or not job.preemptible)
+        """Return true if a job runs in its tenant's own cells."""
+        return job.tenant in self._tenants and (job.tier is Tier.GUARANTEED or not job.stoppable)
 
     # ---- where cells are
 
@@ -129,7 +130,7 @@ class Turn:
         """A job on cells that are not its own: it gives way, or if it may not, is in the way."""
         on = self._view.allocation(row)
         assert on is not None
-        if self._view.job(row).preemptible:
+        if self._view.job(row).stoppable:
             self._guests[row] = on
             for chain, device in self._held.rows[row]:
                 self._bindings.borrowed.setdefault(chain, []).append(device)
@@ -144,7 +145,7 @@ class Turn:
             self._bindings.free[chain].spoil(device)
 
     def places(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Where cells are bound and where others were, to be remembered."""
+        """Return the places of bound cells and of those bound before, for memory."""
         bindings = self._bindings
         bound = {n: c for n, c in bindings.bound.items() if n not in bindings.doomed}
         last = {n: c for n, c in bindings.last.items() if n not in bound}
@@ -173,7 +174,7 @@ class Turn:
             self._lend(others)
         wake = None if self._wake == inf else self._wake
         plan = Plan(self._changes, self._rejected, wake, self._texts, None, self._words)
-        return replace(plan, promised=self._promised)
+        return replace(plan, promised=self._promised, facts=self._facts)
 
     def _may_borrow(self) -> Bools:
         """Rows of jobs that may be stopped: no other jobs are let into others' cells."""
@@ -198,10 +199,10 @@ class Turn:
         return job.demand.min if resizes else job.demand.gpus
 
     def _asks(self, job: Job) -> str:
-        return asks_for(self._least(job), job.demand.kinds, job.demand.share)
+        return describe_demand(job.demand, self._least(job), self._view.cluster.kinds)
 
     def _is_due(self, tenant: str, rows: Bools) -> bool:
-        """Whether anything happened to a virtual cluster, or it is time: else it is not asked.
+        """Return true if the policy must be asked: the virtual cluster changed, or it is time.
 
         A private cluster would not have been, and some policies decide otherwise if asked more
         often.
@@ -307,6 +308,7 @@ class Turn:
         self._promised |= plan.promised
         self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
+        self._facts |= dict(plan.facts)
 
     def _explain(self, tenant: str, rows: Bools, own: VirtualCluster) -> None:
         """Jobs that wait although the machines may have room: their own cells have none."""

@@ -15,9 +15,9 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools
-from weft.pieces.wrap.hived.assignment import Layout, Owned, Seat
-from weft.pieces.wrap.hived.bindings import Bindings, Device
-from weft.pieces.wrap.hived.cells import FreeCells
+from weft_papers.hived.assignment import CellLayout, Owned, Seat
+from weft_papers.hived.bindings import CellBindings, Device
+from weft_papers.hived.cells import FreeCells
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class VirtualCluster:
 
     tenant: str
     view: View
-    bindings: Bindings
+    bindings: CellBindings
     hosts: Mapping[int, Node]
     lost: Collection[str] = ()
 
     @property
-    def _layout(self) -> Layout:
+    def _layout(self) -> CellLayout:
         return self.bindings.layout
 
     @cached_property
@@ -193,14 +193,14 @@ def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], on: Allocation) 
 # ---- Which jobs hold which devices as a decision begins, in the numbers of cells
 
 
-class Occupancy:
+class CellOccupancy:
     """Devices of every running row, and those of jobs that are not shown.
 
     `blocked` are bit masks by position of a node in the cluster. `hosts` is a machine of each
     chain, the one with the smallest host: what any cell can count on.
     """
 
-    def __init__(self, view: View, layout: Layout) -> None:
+    def __init__(self, view: View, layout: CellLayout) -> None:
         self._view, self._layout = view, layout
         self.rows: dict[int, list[Device]] = {}
         for row in np.flatnonzero(view.running()).tolist():

@@ -25,18 +25,18 @@ from typing import Any
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.cluster import Cluster
 from weft.core.plan.about import About, Ties, may_idle
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Fairness, Objective, Preemption, Topology, declare
+from weft.core.plan.policy import recall
+from weft.core.plan.taxonomy import Fairness, Objective, Preemption, TopologyKnowledge, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
-from weft.pieces.wrap.hived.rules import Rules, read_rules
-from weft.pieces.wrap.hived.turn import Asked, Turn
 from weft.pieces.wrap.priority import Priority
 from weft.pieces.wrap.reason_news import tell_news
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
+from weft_papers.hived.assignment import Machine, lay_out, machines_of
+from weft_papers.hived.rules import CellRules, read_rules
+from weft_papers.hived.turn import Asked, HivedDecision
 
 # ---- Virtual clusters as people write them in a file
 #
@@ -145,7 +145,7 @@ class Hived(Wrapper):
 
     adds = declare(
         Objective.GUARANTEES | Objective.UTILIZATION,
-        Topology.CELLS,
+        TopologyKnowledge.CELLS,
         Fairness.USERS,
         Preemption.STOPS,
     )
@@ -179,7 +179,7 @@ class Hived(Wrapper):
         )
 
     def object_to(self, cluster: Cluster) -> str:
-        """Why these machines cannot hold the virtual clusters; empty if they can."""
+        """Say why these machines cannot hold the virtual clusters; empty if they can."""
         problems = lay_out(machines_of(cluster), self._rules()).problems
         return f"hived: {problems[0]}" if problems else ""
 
@@ -193,7 +193,7 @@ class Hived(Wrapper):
         mark = view.free.mark()
         try:
             layout = lay_out(machines, self._rules())
-            turn = Turn(policy, view, layout, kept.inner, kept.asked, kept.told)
+            turn = HivedDecision(policy, view, layout, kept.inner, kept.asked, kept.told)
             turn.settle(kept.bound, kept.last)
             plan = turn.whole()
         finally:
@@ -202,7 +202,7 @@ class Hived(Wrapper):
         kept = HivedMemory({}, kept.told, machines, bound, last, turn.asked)
         return tell_news(view, replace(plan, memory=turn.memory), turn.reasons, kept)
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> CellRules:
         return read_rules(self.cells, self.levels, self.pinned)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.model.job import JobId
-from weft.policies.iadeep.devices import Devices
-from weft.policies.iadeep.policy import IADeep
+from weft_papers.iadeep.devices import SharedDevices
+from weft_papers.iadeep.policy import IADeep
 
 
 def degradation(stretch: float, growth: float, efficiency: float) -> float:
@@ -18,7 +18,7 @@ def degradation(stretch: float, growth: float, efficiency: float) -> float:
 class AuthorsIADeep(IADeep):
     """A job's stretch is multiplied by the efficiency that its progress was divided by."""
 
-    def degrade(self, devices: Devices, job: JobId, stretch: float) -> float:
+    def degrade(self, devices: SharedDevices, job: JobId, stretch: float) -> float:
         """The authors' degradation of a job that is so much slower than alone."""
         known = devices.tunable(job)
         return stretch if known is None else stretch * known.efficiency(devices.size(job)) ** 2

@@ -24,7 +24,7 @@ MOST = 4096  # points of a joint grid
 
 
 def beta(points: int, step: int, delta: float = DELTA) -> float:
-    """How many deviations below the mean to hope for, at the step-th measurement."""
+    """Return how many deviations below the mean to hope for, at the step-th measurement."""
     return sqrt(2.0 * log(points * step**2 * pi**2 / (6.0 * delta)))
 
 
@@ -42,15 +42,15 @@ def _thin(axis: Sequence[int], side: int) -> Sequence[int]:
 
 
 @frozen
-class Belief:
+class GaussianBelief:
     """Mean and deviation at every point of a grid."""
 
     mean: Floats
     deviation: Floats
 
 
-def posterior(seen: Floats, values: Floats, grid: Floats) -> Belief:
-    """What measurements say about the grid; coordinates in units of its sides.
+def posterior(seen: Floats, values: Floats, grid: Floats) -> GaussianBelief:
+    """Fit a Gaussian process to measurements; coordinates are in units of the grid's sides.
 
     Values are centred on their mean and scaled by their spread; the kernel is squared
     exponential.
@@ -63,7 +63,7 @@ def posterior(seen: Floats, values: Floats, grid: Floats) -> Belief:
     weights = np.linalg.solve(chol.T, np.linalg.solve(chol, y))
     half = np.linalg.solve(chol, across.T)
     variance = np.maximum(1.0 - (half**2).sum(axis=0), 0.0)
-    return Belief(centre + spread * (across @ weights), spread * np.sqrt(variance))
+    return GaussianBelief(centre + spread * (across @ weights), spread * np.sqrt(variance))
 
 
 def _kernel(points: Floats, other: Floats) -> Floats:
@@ -78,7 +78,7 @@ def next_point(
     values: Sequence[float],
     feasible: Callable[[Floats], Bools],
 ) -> Point | None:
-    """Where to measure next: the least lower bound among feasible points not yet measured.
+    """Choose the next point: the least lower bound among feasible points not yet measured.
 
     `feasible` says which rows of an array of points may be asked for.
     """
@@ -98,7 +98,7 @@ def next_point(
 
 
 def has_stalled(values: Sequence[float], patience: int, gain: float) -> bool:
-    """Whether the last `patience` measurements improved on those before by less than `gain`."""
+    """Return true if the last `patience` values are not better by `gain` than those before."""
     if len(values) <= patience:
         return False
     best = min(values[:-patience])

@@ -18,7 +18,7 @@ class Device(NamedTuple):
     gpu: int
 
 
-class Devices:
+class SharedDevices:
     """Residents of shared devices with their batch sizes, as they are being changed.
 
     `key` names a device in memory. Gangs and jobs that hold part of a device by request live
@@ -45,11 +45,11 @@ class Devices:
         self._reserve()
 
     def key(self, device: Device) -> str:
-        """What a device is called in memory."""
+        """Return the name of a device in memory."""
         return f"{self.view.cluster.nodes[device.node].id}/{device.gpu}"
 
     def tunable(self, job: JobId) -> TunableBatch | None:
-        """What is known about a job's batch sizes."""
+        """Return the batch sizes that a job may take."""
         return self.view.sharing().tunable(self.jobs[job])
 
     def size(self, job: JobId) -> int:
@@ -92,7 +92,7 @@ class Devices:
         self._claimed.pop(device, None)
 
     def changes(self) -> Iterator[tuple[JobId, Allocation]]:
-        """What residents should hold, where it is not what they hold."""
+        """Yield the allocations of residents that change."""
         for device, jobs in self.on.items():
             share = 1.0 / len(jobs)
             part = self.view.free.slice_of(device.node, 1 << device.gpu, share)
@@ -128,7 +128,7 @@ class Devices:
 
 
 def shareable(job: Job) -> bool:
-    """Whether a job may live with others: it asks for one whole device and does not mind."""
+    """Return true if a job may live with others: it asks for one whole device and may share it."""
     return job.shareable and job.demand.gpus == 1 and job.demand.share == 1.0
 
 

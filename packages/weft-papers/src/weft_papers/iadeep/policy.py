@@ -29,13 +29,13 @@ from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.model.job import Allocation, Discipline, Job, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
-from weft.policies.iadeep.tuning import Session, Tuner, interference
+from weft_papers.iadeep.devices import Device, SharedDevices, of_types, shareable
+from weft_papers.iadeep.tuning import DeviceTuner, TuningSession, interference
 
 EPS = 1e-6
 ABOUT = About(
@@ -45,11 +45,11 @@ ABOUT = About(
     starves="a stream of jobs with less memory",
     taxonomy=tax.classify(
         tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
-        tax.Knowledge.PROFILES,
+        tax.NeededKnowledge.PROFILES,
         tax.Preemption.NEVER,
         tax.Elasticity.BATCH,
-        tax.Sharing.SIDE_BY_SIDE,
-        tax.Topology.ANY_NODES,
+        tax.DeviceSharing.SIDE_BY_SIDE,
+        tax.TopologyKnowledge.ANY_NODES,
     ),
 )
 
@@ -61,7 +61,7 @@ class IADeepMemory:
     `records` has the interference measured of kinds of jobs that were on a device together.
     """
 
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: dict[str, TuningSession] = field(default_factory=dict)
     tuned: dict[str, tuple[JobId, ...]] = field(default_factory=dict)
     records: dict[str, float] = field(default_factory=dict)
 
@@ -91,14 +91,14 @@ class IADeep:
                 hint="for example iadeep:probes=10,probe_s=5",
             )
 
-    def degrade(self, devices: Devices, job: JobId, stretch: float) -> float:  # noqa: ARG002
+    def degrade(self, devices: SharedDevices, job: JobId, stretch: float) -> float:  # noqa: ARG002
         """A job's degradation: in its progress form what was measured is all there is to it."""
         return stretch
 
     def decide(self, view: View) -> Plan:
         """Take in what was measured, place newcomers, and see to groups that changed."""
         kept = recall(view, IADeepMemory)
-        devices = Devices(view)
+        devices = SharedDevices(view)
         book = _TuningState(self, devices, kept)
         book.measure()
         changes: dict[JobId, Allocation | None] = {}
@@ -121,15 +121,17 @@ class IADeep:
 class _TuningState:
     """Sessions, and what is on record, during one decision."""
 
-    def __init__(self, policy: IADeep, devices: Devices, kept: IADeepMemory) -> None:
+    def __init__(self, policy: IADeep, devices: SharedDevices, kept: IADeepMemory) -> None:
         self._policy = policy
         self._devices = devices
-        self._tuner = Tuner(policy.probes if policy.tune else 1, policy.patience, policy.probe_s)
+        self._tuner = DeviceTuner(
+            policy.probes if policy.tune else 1, policy.patience, policy.probe_s
+        )
         now = {devices.key(d): tuple(sorted(jobs)) for d, jobs in devices.on.items()}
         self.records = dict(kept.records)
         self.tuned = {key: jobs for key, jobs in kept.tuned.items() if now.get(key) == jobs}
         self.sessions = {key: s for key, s in kept.sessions.items() if key in self.tuned}
-        self._over: list[Session] = []
+        self._over: list[TuningSession] = []
 
     def measure(self) -> None:
         """Take up results that are due, and go on to the next measurement or to the best."""
@@ -159,16 +161,16 @@ class _TuningState:
         """Residents of which it is known what another batch needs."""
         return [job for job in self._devices.on[device] if self._devices.tunable(job) is not None]
 
-    def _session(self, device: Device, until: float) -> Session:
+    def _session(self, device: Device, until: float) -> TuningSession:
         """The first measurement of a group, as it is."""
         jobs = self._tunable(device)
-        return Session(tuple(jobs), tuple(self._devices.size(job) for job in jobs), until)
+        return TuningSession(tuple(jobs), tuple(self._devices.size(job) for job in jobs), until)
 
-    def _onward(self, device: Device, session: Session) -> None:
+    def _onward(self, device: Device, session: TuningSession) -> None:
         key, now = self._devices.key(device), self._devices.view.now
         stretches = self._stretches(device)
         if stretches is None:  # a job has not measured yet
-            self.sessions[key] = Session(
+            self.sessions[key] = TuningSession(
                 session.jobs,
                 session.asked,
                 now + self._policy.probe_s,
@@ -195,7 +197,7 @@ class _TuningState:
             self._set(device, onward.jobs, onward.asked)
 
     def explain(self) -> dict[JobId, str]:
-        """How far the search for batch sizes has come, for each job whose batch is looked for."""
+        """Say how far the search for batch sizes has come, for each job in one."""
         most = self._policy.probes
         over = {
             job: session.summarise(at)
@@ -214,7 +216,7 @@ class _TuningState:
             self._devices.set(job, size, device)
 
     def _limits(
-        self, device: Device, session: Session
+        self, device: Device, session: TuningSession
     ) -> tuple[Mapping[JobId, TunableBatch], Mapping[JobId, int | None], float]:
         devices = self._devices
         tunables = {job: devices.tunable(job) for job in session.jobs}
@@ -243,7 +245,7 @@ FULL = 0.99
 
 
 def place(
-    devices: Devices,
+    devices: SharedDevices,
     job: Job,
     records: Mapping[str, float],
     closed: Collection[Device],
@@ -272,7 +274,7 @@ def place(
     return Allocation((part,))
 
 
-def _idle(devices: Devices, job: Job) -> Device | None:
+def _idle(devices: SharedDevices, job: Job) -> Device | None:
     """An idle device, of the node whose memory is used least."""
     free, cluster = devices.view.free, devices.view.cluster
     kinds = acceptable(job, free)
@@ -283,14 +285,14 @@ def _idle(devices: Devices, job: Job) -> Device | None:
     return Device(node, free.slice(node, 1).gpus[0])
 
 
-def _memory_use(devices: Devices, node: int) -> float:
+def _memory_use(devices: SharedDevices, node: int) -> float:
     machine = devices.view.cluster.nodes[node]
     used = sum(devices.used_gb(Device(node, gpu)) for gpu in range(machine.gpus))
     return used / (machine.gpus * machine.device_gb)
 
 
 def _beside(
-    devices: Devices,
+    devices: SharedDevices,
     job: Job,
     records: Mapping[str, float],
     closed: Collection[Device],
@@ -316,12 +318,12 @@ def _beside(
     return None if best is None else best[2]
 
 
-def _memory_full(devices: Devices, device: Device) -> bool:
+def _memory_full(devices: SharedDevices, device: Device) -> bool:
     return devices.used_gb(device) >= FULL * devices.device_gb(device)
 
 
 def predict(
-    devices: Devices, there: list[JobId], new: Job, kind: str, records: Mapping[str, float]
+    devices: SharedDevices, there: list[JobId], new: Job, kind: str, records: Mapping[str, float]
 ) -> float:
     """Interference of a group: as recorded of the same kinds of jobs, else by the model."""
     everybody = {**{job: devices.jobs[job] for job in there}, new.id: new}

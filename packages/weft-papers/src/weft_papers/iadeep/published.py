@@ -1,24 +1,22 @@
 """IADeep against other ways to share, on a generated workload.
 
-    python -m benchmarks.papers.iadeep [FOLDER]
+    python -m weft_papers.iadeep.published
 
 The eight models of the paper's evaluation, one GPU each, on 20 GPUs of 24 GB as in the paper;
 arrivals and lengths are drawn (`colocated` of `weft list trace`), step times and noise scales are
 ours (`weft.perf.sharing.batching`). Speeds side by side are by the package's interference model,
 under the driver's time slicing or MPS. AntMan is given every second job as opportunistic; Gandiva
-takes turns and packs. With a folder, writes `convergence.html` there: how the searches went.
+takes turns and packs.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import JobId, Tier
@@ -35,12 +33,13 @@ from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.policies.iadeep.policy import IADeepMemory
 from weft.predict.none import NoPredictor
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 from weft.traces.synthetic.colocated import CLUSTER, JOBS, LOAD, generate
+from weft_papers.iadeep.policy import IADeepMemory
+from weft_papers.published import build_named
 
 SEEDS = (0, 1, 2)
 FIRST = "one at a time"
@@ -93,8 +92,6 @@ def main() -> int:
         f"{len(curves)} searches of {np.mean(probes):.1f} measurements; degradation "
         f"{np.mean(gains):.1%} lower in the mean, {np.max(gains):.1%} at most"
     )
-    if len(sys.argv) > 1:
-        plot(curves, Path(sys.argv[1]))
     rivals = (FIRST, "Gandiva's turns", "time slices")
     won = all(mean["IADeep"] < mean[r] and last["IADeep"] < last[r] for r in rivals)
     return 0 if won else 1
@@ -153,7 +150,7 @@ class Watched:
 
 def drawn(seed: int, case: Case) -> Trace:
     """The workload of a seed; every second job opportunistic where the case has tiers."""
-    trace = generate(Request(seed=seed))
+    trace = generate(DrawRequest(seed=seed))
     if not case.tiers:
         return trace
     tiers = (Tier.GUARANTEED, Tier.OPPORTUNISTIC)
@@ -168,42 +165,12 @@ def simulate(trace: Trace, case: Case, seed: int) -> Run:
     physics = Physics(trace, Replay(), coupling=together)
     watched = Watched(build_named(case.policy))
     scheduler = Scheduler(
-        watched,
-        cluster,
-        knowledge=Knowledge(NoPredictor(), LinearBeliefs(), together),
-        seed=seed,
+        watched, cluster, knowledge=Knowledge(NoPredictor(), LinearBeliefs(), together), seed=seed
     )
-    Driver(scheduler, physics, cluster, seed=seed).run()
+    Simulation(scheduler, physics, cluster, seed=seed).run()
     submitted = np.array([job.submitted for job, _ in trace])
     hours = (physics.ended_at - submitted) / 3600
     return Run(hours, float(physics.ended_at.max() - submitted.min()) / 3600, watched)
-
-
-def plot(curves: list[list[float]], folder: Path) -> None:
-    """How far below the first measurement the best so far is, over measurements."""
-    import plotly.graph_objects as go
-
-    longest = max(len(curve) for curve in curves)
-    best = np.array(
-        [
-            np.minimum.accumulate(curve + [min(curve)] * (longest - len(curve))) / curve[0]
-            for curve in curves
-        ]
-    )
-    steps = list(range(1, longest + 1))
-    figure = go.Figure()
-    for quantile, name in ((0.1, "best tenth"), (0.5, "median"), (0.9, "worst tenth")):
-        figure.add_scatter(x=steps, y=np.quantile(best, quantile, axis=0), name=name)
-    figure.add_scatter(x=steps, y=best.mean(axis=0), name="mean", line={"width": 4})
-    figure.update_layout(
-        title=f"IADeep: {len(curves)} searches for batch sizes of jobs that share a GPU",
-        xaxis_title="measurements",
-        yaxis_title="best degradation so far / first",
-        template="plotly_white",
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.write_html(folder / "convergence.html", include_plotlyjs=True)
-    print(f"wrote {folder / 'convergence.html'}")
 
 
 if __name__ == "__main__":

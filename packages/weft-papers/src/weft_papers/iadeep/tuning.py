@@ -12,7 +12,7 @@ from weft.core.model.job import JobId
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.solve.bayesian_search import Point, has_stalled, next_point
+from weft_papers.iadeep.bayesian_search import Point, has_stalled, next_point
 
 LEAST_NOISE = 1e-6
 PARTS = 32  # steps of a job's grid of batch sizes
@@ -43,7 +43,7 @@ def axis(batch: int, most: int | None = None) -> list[int]:
 
 
 @frozen
-class Session:
+class TuningSession:
     """A device being tuned: its jobs, what was measured, and what is being measured until when."""
 
     jobs: tuple[JobId, ...]
@@ -73,14 +73,14 @@ class Session:
         gain = 1.0 - min(self.values) / self.values[0]
         return f"{gain:.0%} less degradation than at first"
 
-    def told(self, value: float) -> Session:
-        """The same with the result of what was asked."""
+    def told(self, value: float) -> TuningSession:
+        """Return the session with the result of the point that was asked."""
         return replace(self, points=(*self.points, self.asked), values=(*self.values, value))
 
 
 @frozen
-class Tuner:
-    """When to stop, and how long a measurement takes."""
+class DeviceTuner:
+    """Rules of a search: when to stop, and how long a measurement takes."""
 
     probes: int
     patience: int
@@ -89,12 +89,12 @@ class Tuner:
 
     def onward(
         self,
-        session: Session,
+        session: TuningSession,
         known: Mapping[JobId, TunableBatch],
         most: Mapping[JobId, int | None],
         room_gb: float,
         now: float,
-    ) -> Session | None:
+    ) -> TuningSession | None:
         """The session with its next measurement, or None when it is over.
 
         Only batch sizes whose memory together fits in `room_gb` are ever asked for.

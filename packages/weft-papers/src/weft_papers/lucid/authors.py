@@ -8,8 +8,8 @@ import numpy as np
 
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
-from weft.policies.lucid.policy import EPS, Lucid
-from weft.policies.lucid.profiler_nodes import Corner
+from weft_papers.lucid.policy import EPS, Lucid
+from weft_papers.lucid.profiler_nodes import Corner
 
 
 @dataclass(frozen=True)

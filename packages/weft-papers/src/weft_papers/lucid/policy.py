@@ -32,15 +32,22 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan.about import About, Controls, Needs, Ties
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, Topology, classify
+from weft.core.plan.policy import recall
+from weft.core.plan.taxonomy import (
+    DeviceSharing,
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    TopologyKnowledge,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.plural import say_gpus
-from weft.policies.lucid.profiler_nodes import Corner
-from weft.policies.lucid.queue import Main
+from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.queue import Main
 
 # How busy the cluster will be: packing pays only when jobs queue.
 
@@ -49,7 +56,7 @@ BINS = 5
 
 
 def busy(bins: Sequence[float], quiet: float) -> bool:
-    """Whether the mean of some bins of submissions is above `quiet`: packing goes on."""
+    """Return true if the mean of some bins of submissions is above `quiet`: packing goes on."""
     return sum(bins) / len(bins) > quiet
 
 
@@ -62,7 +69,7 @@ class Arrivals:
     seen: float = 0.0
 
     def then(self, submitted: Sequence[float], now: float, seen: float) -> Arrivals:
-        """The same after some more submissions."""
+        """Return the arrivals after some more submissions."""
         first = self.first
         if first is None and submitted:
             first = min(submitted)
@@ -91,10 +98,10 @@ ABOUT = About(
     ties=Ties.NONE,
     taxonomy=classify(
         Objective.COMPLETION_TIME,
-        Knowledge.DURATIONS | Knowledge.PROFILES,
+        NeededKnowledge.DURATIONS | NeededKnowledge.PROFILES,
         Preemption.NEVER,
-        Sharing.SIDE_BY_SIDE,
-        Topology.CONSOLIDATED,
+        DeviceSharing.SIDE_BY_SIDE,
+        TopologyKnowledge.CONSOLIDATED,
     ),
 )
 

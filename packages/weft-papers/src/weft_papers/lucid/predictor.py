@@ -17,14 +17,14 @@ from typing import Any
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
 from weft.core.state.cells import Floats
-from weft.predict.published.boosted import Shapes, fit_shapes
-from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
+from weft.predict.past_ends import Encoding, FittedToEnds, gpus_of, words_of
+from weft_papers.qssf.boosted import Shapes, fit_shapes
 
 NEGATIVE_S = 1_000.0
 
 
 @dataclass
-class Lucid(FittedToEnds):
+class LucidPredictor(FittedToEnds):
     """An additive model of user, tenant, name, GPUs and submission time, made once per job.
 
     It is fitted to the last 3,000 ends, first to 100 and then every `refresh_days` days.
@@ -44,7 +44,6 @@ class Lucid(FittedToEnds):
         return True
 
     def estimate(self, job: Job) -> float:
-        """What the model says; unknown before the first."""
         if self._model is None:
             return inf
         encoding, shapes = self._model

@@ -46,12 +46,12 @@ class Corner:
         return sorted(waiting)
 
     def takes(self, row: int) -> bool:
-        """Whether a job may be profiled at all."""
+        """Return true if a job may be profiled at all."""
         job = self._view.job(row)
         nodes = [self._view.cluster.nodes[node] for node in self._nodes]
         kinds = job.demand.kinds
         return (
-            job.preemptible
+            job.stoppable
             and job.demand.share == 1.0
             and job.demand.gpus <= self._gpus
             and any(n.gpus >= job.demand.gpus and (not kinds or n.kind in kinds) for n in nodes)
@@ -84,7 +84,7 @@ class Corner:
                 free.take(Allocation((free.slice(node, free.on(node)),)))
 
     def ends(self) -> Iterator[float]:
-        """When each job inside has been there long enough."""
+        """Yield when each job inside reaches the profiling limit."""
         return (at + self._limit_s for at in self.since.values())
 
     def _free(self, row: int) -> bool:

@@ -1,4 +1,4 @@
-"""Lucid on the surrogate of its Venus trace: `python -m benchmarks.papers.lucid`.
+"""Lucid on the surrogate of its Venus trace: `python -m weft_papers.lucid.published`.
 
 Two virtual clusters of 8-GPU nodes, each simulated by itself; speeds of pairs are the authors'
 measurements, lengths are told to every policy by noisy predictions. The table and the pairs are
@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from benchmarks.data import need
 
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
@@ -30,10 +29,11 @@ from weft.core.state.cells import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Pairs, read_pairs, tag_of
+from weft.perf.sharing.device_models import DevicePairs, read_pairs, tag_of
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
+from weft_papers.published import build_named
 
 # Nodes of each virtual cluster in the surrogate.
 CLUSTERS = {"vc8Gr": "6x8:rtx3090", "vcefl": "10x8:rtx3090"}
@@ -62,7 +62,7 @@ class Times:
 
 def main() -> int:
     """Print mean completion and queueing times of every policy."""
-    data = need_data()
+    data = need("lucid/surrogate_trace.csv", "lucid/colocate_info.csv")
     rows = read(data / "lucid" / "surrogate_trace.csv")
     pairs = read_pairs(data / "lucid" / "colocate_info.csv")
     print(f"{'policy':<42} {'told by':<9} {'mean JCT h':>10} {'p99 h':>8} {'mean wait h':>11}")
@@ -114,7 +114,7 @@ def trace_of(rows: list[dict[str, str]], cluster: str, column: str) -> Trace:
     return Trace(f"surrogate {cluster}", tuple(jobs))
 
 
-def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: Pairs) -> Times:
+def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: DevicePairs) -> Times:
     """Both virtual clusters under a policy."""
     completion, queueing = [], []
     for cluster, text in CLUSTERS.items():
@@ -126,7 +126,7 @@ def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: Pairs)
             machines,
             knowledge=Knowledge(build("predictor", "hinted"), LinearBeliefs(), together),
         )
-        Driver(scheduler, physics, machines).run()
+        Simulation(scheduler, physics, machines).run()
         submitted = np.array([job.submitted for job, _ in trace])
         completion.append(physics.ended_at - submitted)
         queueing.append(completion[-1] - physics.ran_s)

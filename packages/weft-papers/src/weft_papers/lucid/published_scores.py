@@ -1,8 +1,8 @@
-"""Fit the thresholds of Lucid's sharing scores: `python -m benchmarks.fit_lucid_scores`.
+"""Fit the thresholds of Lucid's sharing scores: `python -m weft_papers.lucid.published_scores`.
 
 A classification tree of three levels (Gini impurity, midpoints between values) on the authors'
 table of solo workloads: automatic mixed precision, GPU utilisation, memory-bus utilisation and
-peak memory against the score. `weft.policies.lucid.queue` ships the few numbers it prints.
+peak memory against the score. `weft_papers.lucid.queue` ships the few numbers it prints.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 from collections.abc import Iterator
 
 import numpy as np
+from benchmarks.data import need
 from numpy.typing import NDArray
 
-from benchmarks.measure import need_data
 from weft.core.knowledge.profile import Profile
 from weft.core.state.cells import Floats
-from weft.policies.lucid.queue import score
+from weft_papers.lucid.queue import score
 
 Ints = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ SMALLEST = 1  # workloads in a leaf at least
 
 def main() -> int:
     """Print the tree, and how often it agrees with the table."""
-    data = need_data()
+    data = need("lucid/single_data.csv")
     with (data / "lucid" / "single_data.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     x = np.array([[float(row[name]) for name in FEATURES] for row in rows])

@@ -16,11 +16,11 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
-from weft.policies.lucid.profiler_nodes import Corner
+from weft_papers.lucid.profiler_nodes import Corner
 
 # Sharing scores: how much a job suffers and disturbs beside another on its devices.
 # The thresholds are our own fit of a small decision tree to the authors' solo measurements
-# (`benchmarks/fit_lucid_scores.py`): memory-bus use decides first, then GPU use. Mixed precision
+# (`published_scores.py`): memory-bus use decides first, then GPU use. Mixed precision
 # and peak memory were offered to the tree and bought nothing that a leaf of two workloads would
 # not explain, so they are pruned; it agrees with 54 of the 66 labels, the full tree with 56.
 TINY, MEDIUM, JUMBO = 0, 1, 2

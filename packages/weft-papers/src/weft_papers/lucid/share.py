@@ -6,17 +6,17 @@ import numpy as np
 
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Sharing, declare
+from weft.core.plan.taxonomy import DeviceSharing, NeededKnowledge, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
-from weft.policies.lucid.profiler_nodes import Corner
-from weft.policies.lucid.queue import Main
+from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.queue import Main
 
 
 @frozen
-class Pairs:
+class LucidPairs:
     """Two jobs of equal size to a GPU where both stay quick, by what they do with a device."""
 
     about = About(
@@ -24,7 +24,9 @@ class Pairs:
         "Hu et al. 2023",
         needs=Needs.REMAINING,
         controls=Controls.SHARE,
-        taxonomy=declare(Sharing.SIDE_BY_SIDE, Knowledge.DURATIONS | Knowledge.PROFILES),
+        taxonomy=declare(
+            DeviceSharing.SIDE_BY_SIDE, NeededKnowledge.DURATIONS | NeededKnowledge.PROFILES
+        ),
     )
     with_stops = False
 

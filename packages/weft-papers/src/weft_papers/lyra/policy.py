@@ -12,13 +12,13 @@ Cost        O(n log n) to order n waiting jobs and O(nodes) for each that starts
             machine given back.
 Deviations  a job's least size is its base demand, and a worker is one GPU: nothing says how many a
             worker has. In units of two and four GPUs jobs take 1.000 and 1.004 times as long
-            (`python -m benchmarks.papers.lyra --workers --quick --seeds 3`). The policy does not
-            decide how many machines are lent: the loan is a fact, with what its owner needs known
+            (`python -m weft_papers.lyra.published --workers --quick --seeds 3`). The policy does
+            not decide how many machines are lent: the loan is a fact, its owner's needs known
             when an interval begins. Only simulations have loans; a live service drains the machines
             that a person names: chosen at random, they stop 1.29 times as many jobs as by the
             paper's cost. A gang is of one kind here, as every engine starts them, so flexible
             workers use loaned machines of the kind of the base ones: with loaned GPUs of another
-            kind jobs take 1.89 h on average, else 1.72 h (`python -m benchmarks.papers.lyra`);
+            kind jobs take 1.89 h on average, else 1.72 h (`python -m weft_papers.lyra.published`);
             slower ones count as others in the knapsack. Stopped jobs keep their progress. Ties of
             the server preemption cost go to fewest jobs, which repairs some of its mistakes;
             `reclaim=exact` searches for the best set. Gangs go on as few nodes as possible, own
@@ -34,13 +34,13 @@ import numpy as np
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import About, Controls, Needs, Ties
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.pieces.reclaim import Rule, choose_servers
-from weft.policies.lyra.workers import (
+from weft_papers.lyra.reclaim import Rule, choose_servers
+from weft_papers.lyra.workers import (
     Parts,
     allocation_of,
     believed_speeds,
@@ -56,7 +56,7 @@ from weft.policies.lyra.workers import (
 
 WHERE = classify(
     Objective.COMPLETION_TIME | Objective.UTILIZATION,
-    Knowledge.DURATIONS | Knowledge.SPEEDS,
+    NeededKnowledge.DURATIONS | NeededKnowledge.SPEEDS,
     Preemption.RESIZES | Preemption.STOPS,
     Elasticity.GPUS,
 )
@@ -112,7 +112,7 @@ UNKNOWN_S = 86_400.0  # what a job of unknown length is taken to need
 
 
 class Allocator:
-    """What rows hold of whole devices (`held`), and what is set aside of that (`flexible`)."""
+    """Whole devices of rows (`held`), and those of them that are set aside (`flexible`)."""
 
     def __init__(self, view: View, *, estimates: bool) -> None:
         self._view, self._free = view, view.free
@@ -175,7 +175,7 @@ class Allocator:
     # ---- phase 1: base demand
 
     def set_flexible_aside(self) -> None:
-        """What jobs hold beyond their base counts as free, and they may get it again."""
+        """Count devices beyond the base of jobs as free; the jobs may get them again."""
         for row, parts in list(self._held.items()):
             base = self._view.job(row).demand.min
             if self._firm[row] or count_of(parts) <= base:
@@ -215,7 +215,7 @@ class Allocator:
         return False
 
     def _closed(self, on: Allocation) -> bool:
-        """Whether some of it is on a machine that goes back."""
+        """Return true if part of an allocation is on a machine that goes back."""
         index, cluster = self._view.cluster.index, self._view.cluster
         nodes = {index[part.node] for part in on.slices}
         return not all(node in self._open[cluster.nodes[node].kind] for node in nodes)
@@ -233,7 +233,7 @@ class Allocator:
     # ---- phase 2: flexible demand
 
     def hand_out(self) -> None:
-        """What is left to elastic rows, of each kind as its knapsack says."""
+        """Give what is left of each kind to elastic rows, as its knapsack says."""
         for kind in self._view.cluster.kinds:
             room = sum(self._free.on(node) for node in self._open[kind])
             rows = [row for row in self._base if self._kind(row) == kind and self._elastic(row)]
@@ -296,7 +296,7 @@ class Allocator:
             self._held[row] = after
 
     def plan(self) -> Plan:
-        """What differs from what rows hold now."""
+        """Return the changes from what rows hold now."""
         view, changes = self._view, dict[JobId, Allocation | None]()
         for row, on in enumerate(view.table.allocations):
             if row in self._shared:
@@ -313,8 +313,22 @@ class Allocator:
 
 
 def _seconds_at_base(view: View) -> Floats:
-    """Seconds that each row would still take with its base workers alone, in proportion."""
+    """T_base: seconds that each row would still take with its base workers alone.
+
+    By its speed there and on what it asks for, on the kind that it holds or takes first.
+    """
     left = view.remaining()
-    left = np.where(np.isfinite(left), left, UNKNOWN_S)
-    asked = np.array([job.demand.gpus / max(job.demand.min, 1) for job in view.table.jobs])
-    return np.asarray(left * asked)
+    seconds = np.where(np.isfinite(left), left, UNKNOWN_S)
+    by_kind: dict[str, list[int]] = {}
+    for row, (job, on) in enumerate(zip(view.table.jobs, view.table.allocations, strict=True)):
+        if job.demand.min < job.demand.gpus:
+            kinds = acceptable(job, view.free) if on is None else (view.cluster.kind_of(on),)
+            by_kind.setdefault(next(iter(kinds), view.cluster.kinds[0]), []).append(row)
+    for kind, rows in by_kind.items():
+        demands = [view.job(row).demand for row in rows]
+        speeds = believed_speeds(view, kind, max(demand.gpus for demand in demands))
+        for row, demand in zip(rows, demands, strict=True):
+            asked, base = speeds[row, demand.gpus], speeds[row, demand.min]
+            known = asked > 0.0 and base > 0.0
+            seconds[row] *= asked / base if known else demand.gpus / demand.min
+    return seconds

@@ -1,4 +1,4 @@
-"""Lyra against no loaning and no scaling: `python -m benchmarks.papers.lyra [--quick]`.
+"""Lyra against no loaning and no scaling: `python -m weft_papers.lyra.published [--quick]`.
 
 Seven own machines of 8 GPUs, and eight that an inference cluster lends by a day's rhythm, as 3,500
 GPUs stand to 4,000 in the paper; loaned GPUs a third as fast, as T4 against V100, or alike. Jobs
@@ -18,7 +18,7 @@ from time import process_time
 import numpy as np
 
 from weft.app.simulate.api import simulate
-from weft.app.simulate.loan_text import read_loans
+from weft.app.simulate.setup import read_loans
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.sim.loans import Loans
@@ -129,8 +129,8 @@ def compare_workers(days: int, seeds: int) -> None:
 
 
 def _in_units(job: Job, each: int) -> Job:
-    sizes = (job.demand.gpus, job.demand.min, job.demand.max)
-    return replace(job, demand=Demand(*(size // each for size in sizes)))
+    asked = job.demand
+    return replace(job, demand=Demand(asked.gpus // each, asked.min // each, asked.max // each))
 
 
 def run(trace: Trace, policy: str, loans: Loans, seed: int, node: int = 8) -> Outcome:

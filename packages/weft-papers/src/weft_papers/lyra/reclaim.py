@@ -1,4 +1,4 @@
-"""Which machines to give back so that few jobs are stopped (Lyra, EuroSys 2023).
+"""Choice of the machines to give back so that few jobs are stopped (Lyra, EuroSys 2023).
 
 A job with workers that it cannot do without on several machines is stopped by the loss of any, and
 then all of them are empty. Stopping as few as possible is a smallest union of a given
@@ -23,7 +23,7 @@ BUDGET = 20_000  # branches of the exact search, after which the greedy choice i
 def choose_servers(
     rule: Rule, hosts: Hosts, used: Mapping[int, int], count: int, rng: np.random.Generator
 ) -> list[int]:
-    """That many machines by a rule; `used` are GPUs in use on each."""
+    """Choose that many machines by a rule; `used` are GPUs in use on each."""
     if rule == "random":
         return [int(server) for server in rng.permutation(sorted(hosts))[:count]]
     if rule == "fewest":
@@ -33,7 +33,7 @@ def choose_servers(
 
 
 def server_costs(hosts: Hosts) -> dict[int, float]:
-    """What losing each machine costs: a job counts for one, divided over those that host it."""
+    """Return the cost of losing each machine: a job counts 1, divided over its machines."""
     spread = Counter(job for jobs in hosts.values() for job in jobs)
     return {server: sum(1.0 / spread[job] for job in jobs) for server, jobs in hosts.items()}
 

@@ -13,13 +13,14 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Floats
 from weft.solve.exact import by_dynamic_programming
-from weft.solve.multiple_choice import Problem, choose
+from weft.solve.few_jobs import ChoiceProblem
+from weft.solve.multiple_choice import choose
 
 Parts = dict[int, int]  # node to a bit mask of its devices
 
 
 def parts_of(on: Allocation, cluster: Cluster) -> Parts:
-    """What an allocation holds on each node."""
+    """Return the devices of an allocation by node, as bits."""
     return {cluster.index[part.node]: sum(1 << gpu for gpu in part.gpus) for part in on.slices}
 
 
@@ -29,7 +30,7 @@ def count_of(parts: Parts) -> int:
 
 
 def allocation_of(parts: Parts, free: Capacity) -> Allocation:
-    """The same devices as an allocation."""
+    """Make an allocation of devices by node."""
     return Allocation(tuple(free.slice_of(node, mask) for node, mask in sorted(parts.items())))
 
 
@@ -133,7 +134,7 @@ def choose_extra(
     if value.size * room <= EXACT:
         pick = by_dynamic_programming(value, kind, count, capacity)
     else:
-        pick = choose(Problem(value, kind, count, capacity)).pick
+        pick = choose(ChoiceProblem(value, kind, count, capacity)).pick
     return [int(extra) + 1 for extra in pick]
 
 

@@ -21,14 +21,22 @@ import numpy as np
 
 from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Topology, classify
+from weft.core.plan.taxonomy import (
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    TopologyKnowledge,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.admit.starting import BEHIND
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
 
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.TRAFFIC, Preemption.NEVER, Topology.LINKS)
+WHERE = classify(
+    Objective.COMPLETION_TIME, NeededKnowledge.TRAFFIC, Preemption.NEVER, TopologyKnowledge.LINKS
+)
 
 
 @frozen

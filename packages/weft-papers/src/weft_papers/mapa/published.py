@@ -1,4 +1,4 @@
-"""MAPA's claim on mixes of jobs for a DGX-1V: `python -m benchmarks.papers.mapa [--quick]`.
+"""MAPA's claim on mixes of jobs for a DGX-1V: `python -m weft_papers.mapa.published [--quick]`.
 
 Each mix is 300 jobs of 1 to 5 GPUs, in order of arrival, all there at the beginning: the box is
 always as full as it gets. About half of them mind bandwidth. An iteration takes its computation and
@@ -77,7 +77,7 @@ def report(slower: dict[str, list[list[float]]], spans: dict[str, list[float]]) 
 
 
 def gain(slower: dict[str, list[list[float]]], rule: str, rank: float) -> float:
-    """How much lower a percentile is than by id order, over all mixes."""
+    """Return how much lower a percentile is than by id order, over all mixes."""
     ours, theirs = (np.percentile(np.concatenate(slower[r]), rank) for r in (rule, "lowest"))
     return float(1.0 - ours / theirs)
 

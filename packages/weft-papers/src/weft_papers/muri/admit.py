@@ -1,4 +1,4 @@
-"""Which jobs take part: several for every place that one of them finds."""
+"""Admission of jobs to groups: several for every place that one of them finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Floats
 from weft.core.state.table import Rows
 from weft.pieces.place.gangs import Placer
-from weft.policies.muri.merge import Bucket, Group
+from weft_papers.muri.merge import Bucket, MergedGroup
 
 
 class Types:
@@ -41,7 +41,7 @@ class Types:
 class Admission:
     """Takes jobs from the queue into buckets of those that may share devices."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: MuriQueue) -> None:
         self._queue = queue
         self.types = Types()
 
@@ -68,7 +68,7 @@ class Admission:
             queue.free.take(on)
             start = len(buckets[key].groups)
             for member in lines[key][start : start + queue.most(row)]:
-                buckets[key].groups.append(Group([member], [self._type(member)]))
+                buckets[key].groups.append(MergedGroup([member], [self._type(member)]))
                 used.add(member)
         queue.free.rollback(queue.emptied)
         return list(buckets.values())
@@ -89,7 +89,7 @@ class Admission:
 RESOURCES = 4
 
 
-class Queue:
+class MuriQueue:
     """Rows in order, and the `key` they are ranked by; groups go where `place` says.
 
     Their devices are given back, as of `emptied`.
@@ -117,6 +117,6 @@ class Queue:
 class Admitted(NamedTuple):
     """Jobs to group and place: the queue, how members of a group take turns, and their types."""
 
-    queue: Queue
+    queue: MuriQueue
     discipline: Discipline
     types: Types

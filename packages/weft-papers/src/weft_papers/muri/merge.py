@@ -1,4 +1,4 @@
-"""Which admitted jobs share devices: merge groups pair by pair while GPUs are short."""
+"""Groups of admitted jobs on the same devices: merged pair by pair while GPUs are short."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.state.cells import Floats
-from weft.solve.matching import match_types
+from weft_papers.muri.matching import match_types
 
 Mix = tuple[int, ...]  # the profiles of a group's members by number, sorted
 Weight = Callable[[Mix], float]
 
 
 @dataclass(slots=True)
-class Group:
+class MergedGroup:
     """Jobs that share devices, by row; `profiles` are those of each, by number."""
 
     rows: list[int]
@@ -23,7 +23,7 @@ class Group:
 
     @property
     def mix(self) -> Mix:
-        """What matters for speed: its members, in no order."""
+        """The profiles of its members in sorted order: all that matters for speed."""
         return tuple(sorted(self.profiles))
 
 
@@ -33,7 +33,7 @@ class Bucket:
 
     gpus: int
     most: int
-    groups: list[Group] = field(default_factory=list)
+    groups: list[MergedGroup] = field(default_factory=list)
 
 
 def merge_all(
@@ -60,7 +60,7 @@ def _round(
     bucket: Bucket, required: float, room: float, weight: Weight, *, best_first: bool
 ) -> float:
     """One round in one bucket; pairs that are not needed any more stay apart."""
-    merged: list[Group] = []
+    merged: list[MergedGroup] = []
     matched = _match(bucket.groups, bucket.most, weight)
     if best_first:
         matched.sort(key=lambda pair: -_worth(pair, weight))
@@ -68,7 +68,7 @@ def _round(
         if other is None:
             merged.append(group)
         elif required > room:
-            merged.append(Group(group.rows + other.rows, group.profiles + other.profiles))
+            merged.append(MergedGroup(group.rows + other.rows, group.profiles + other.profiles))
             required -= bucket.gpus
         else:
             merged += [group, other]
@@ -76,7 +76,9 @@ def _round(
     return required
 
 
-def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Group, Group | None]]:
+def _match(
+    groups: Sequence[MergedGroup], most: int, weight: Weight
+) -> list[tuple[MergedGroup, MergedGroup | None]]:
     """Pairs and singles, in the order in which the later of a pair stands."""
     mixes = [group.mix for group in groups]
     names = list(dict.fromkeys(mixes))
@@ -91,7 +93,7 @@ def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Gro
             first, other = waiting[a].pop(0), waiting[b].pop(0)
             partner[max(first, other)] = min(first, other)
     taken = set(partner.values())
-    ordered: list[tuple[Group, Group | None]] = []
+    ordered: list[tuple[MergedGroup, MergedGroup | None]] = []
     for at, group in enumerate(groups):
         if at in partner:
             ordered.append((groups[partner[at]], group))
@@ -100,7 +102,7 @@ def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Gro
     return ordered
 
 
-def _worth(pair: tuple[Group, Group | None], weight: Weight) -> float:
+def _worth(pair: tuple[MergedGroup, MergedGroup | None], weight: Weight) -> float:
     group, other = pair
     return 0.0 if other is None else weight(tuple(sorted(group.profiles + other.profiles)))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, declare
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Ranking
@@ -24,7 +24,7 @@ class TwoDimensional:
     @property
     def about(self) -> About:
         """Muri-S asks for remaining times; Muri-L does not."""
-        known = Knowledge.DURATIONS if self.known else Knowledge.NOTHING
+        known = NeededKnowledge.DURATIONS if self.known else NeededKnowledge.NOTHING
         return About(
             "muri",
             "Zhao et al. 2022",

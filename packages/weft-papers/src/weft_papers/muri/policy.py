@@ -19,21 +19,28 @@ from typing import Literal
 
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Sharing, Topology, classify
+from weft.core.plan.taxonomy import (
+    DeviceSharing,
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    TopologyKnowledge,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.place.parts import WAITS
-from weft.policies.muri.order import TwoDimensional
-from weft.policies.muri.share import Groups
+from weft_papers.muri.order import TwoDimensional
+from weft_papers.muri.share import MuriGroups
 
 WHERE = classify(
     Objective.COMPLETION_TIME,
-    Knowledge.DURATIONS | Knowledge.PROFILES,
+    NeededKnowledge.DURATIONS | NeededKnowledge.PROFILES,
     Preemption.STOPS,
-    Sharing.INTERLEAVED,
-    Topology.CONSOLIDATED,
+    DeviceSharing.INTERLEAVED,
+    TopologyKnowledge.CONSOLIDATED,
 )
 
 
@@ -73,5 +80,5 @@ class Muri:
         order = TwoDimensional(self.known)
         return self._groups().start(view, order.rank(view), Preempt(), consolidate)
 
-    def _groups(self) -> Groups:
-        return Groups(self.discipline, self.size, self.ordering, self.matching)
+    def _groups(self) -> MuriGroups:
+        return MuriGroups(self.discipline, self.size, self.ordering, self.matching)

@@ -17,12 +17,12 @@ from weft.formulas.sharing import lockstep
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
-from weft.policies.muri.admit import RESOURCES, Admission, Admitted, Queue
-from weft.policies.muri.merge import Bucket, Group, Mix, merge_all
+from weft_papers.muri.admit import RESOURCES, Admission, Admitted, MuriQueue
+from weft_papers.muri.merge import Bucket, MergedGroup, Mix, merge_all
 
 
 @frozen
-class Groups:
+class MuriGroups:
     """Groups of jobs with complementary stages share GPUs, up to `size` on each.
 
     `ordering` is what stands in a group's period: the best order of stages, or the worst.
@@ -38,7 +38,7 @@ class Groups:
         "muri",
         "Zhao et al. 2022",
         controls=Controls.SHARE | Controls.PHASE,
-        taxonomy=tax.declare(tax.Sharing.INTERLEAVED, tax.Knowledge.PROFILES),
+        taxonomy=tax.declare(tax.DeviceSharing.INTERLEAVED, tax.NeededKnowledge.PROFILES),
     )
     with_stops = True
 
@@ -56,7 +56,7 @@ class Groups:
         if key is None:
             key = np.empty(len(view.table))
             key[ranking.rows] = np.arange(len(ranking.rows))
-        queue = Queue(view, ranking.rows[movable[ranking.rows]], key, self.size, place)
+        queue = MuriQueue(view, ranking.rows[movable[ranking.rows]], key, self.size, place)
         admission = Admission(queue)
         buckets = admission.admit()
         admitted = Admitted(queue, Discipline(self.discipline), admission.types)
@@ -96,13 +96,13 @@ class Grouping:
     def _merge_neighbours(self, buckets: Sequence[Bucket], room: float) -> None:
         required = float(sum(len(b.groups) * b.gpus for b in buckets))
         for bucket in buckets:
-            merged: list[Group] = []
+            merged: list[MergedGroup] = []
             for at, group in enumerate(bucket.groups):
                 if at % bucket.most == 0 or required <= room:
                     merged.append(group)
                     continue
                 last = merged[-1]
-                merged[-1] = Group(last.rows + group.rows, last.profiles + group.profiles)
+                merged[-1] = MergedGroup(last.rows + group.rows, last.profiles + group.profiles)
                 required -= bucket.gpus
             bucket.groups = merged
 
@@ -122,7 +122,7 @@ class Grouping:
             return lockstep.efficiency([p.stages for p in group], period)
         return sum(speeds) / RESOURCES
 
-    def _worthwhile(self, group: Group) -> bool:
+    def _worthwhile(self, group: MergedGroup) -> bool:
         if len(group.rows) == 1:
             return True
         return self._fits_memory(group.profiles) and sum(self._speeds(group.profiles)) >= 1.0
@@ -135,9 +135,10 @@ class Grouping:
         return self._queue.view.sharing().speeds(jobs, self._queue.free.kinds[0], self._discipline)
 
 
-def _apart(group: Group) -> list[Group]:
+def _apart(group: MergedGroup) -> list[MergedGroup]:
     return [
-        Group([row], [profile]) for row, profile in zip(group.rows, group.profiles, strict=True)
+        MergedGroup([row], [profile])
+        for row, profile in zip(group.rows, group.profiles, strict=True)
     ]
 
 
@@ -181,7 +182,7 @@ class Placement:
         moved = {self._queue.job(row).id for row in self._queue.order}
         return {job: on for job, on in self._view.held().items() if job not in moved}
 
-    def _place_groups(self, chosen: Sequence[Group]) -> dict[JobId, Allocation]:
+    def _place_groups(self, chosen: Sequence[MergedGroup]) -> dict[JobId, Allocation]:
         """All jobs in place: where a member already is, if that leaves room for all."""
         by_size = sorted(chosen, key=lambda g: -self._queue.job(g.rows[0]).demand.gpus)
         kept: dict[int, Allocation] = {}
@@ -199,7 +200,7 @@ class Placement:
                 kept[id(group)] = on
         return self._share(by_size, kept)
 
-    def _from_scratch(self, by_size: Sequence[Group]) -> dict[JobId, Allocation]:
+    def _from_scratch(self, by_size: Sequence[MergedGroup]) -> dict[JobId, Allocation]:
         kept: dict[int, Allocation] = {}
         for group in by_size:
             on = self._queue.place(self._queue.job(group.rows[0]), self._free)
@@ -208,7 +209,7 @@ class Placement:
                 kept[id(group)] = on
         return self._share([g for g in by_size if id(g) in kept], kept)
 
-    def _find_held(self, group: Group) -> Allocation | None:
+    def _find_held(self, group: MergedGroup) -> Allocation | None:
         """Whole devices that a member holds and that no job has taken yet."""
         for row in group.rows:
             held = self._view.allocation(row)
@@ -219,7 +220,9 @@ class Placement:
                 return whole
         return None
 
-    def _share(self, groups: Sequence[Group], on: dict[int, Allocation]) -> dict[JobId, Allocation]:
+    def _share(
+        self, groups: Sequence[MergedGroup], on: dict[int, Allocation]
+    ) -> dict[JobId, Allocation]:
         everything: dict[JobId, Allocation] = {}
         for group in groups:
             place = on[id(group)]
@@ -231,7 +234,7 @@ class Placement:
                 everything[self._queue.job(row).id] = Allocation(devices.slices, sharing)
         return everything
 
-    def _terms(self, group: Group) -> list[Sharing]:
+    def _terms(self, group: MergedGroup) -> list[Sharing]:
         """An even claim each, and a place in the period."""
         members = self._types.profiles_of(group.profiles)
         share = 1.0 / len(members)
@@ -246,7 +249,7 @@ class Placement:
         ]
 
     def _whole(self, on: Allocation, among: int) -> Allocation:
-        """The same devices, with the host's part for one of several."""
+        """Return whole devices of an allocation, with the host's part for one of several jobs."""
         slices: list[Slice] = []
         for part in on.slices:
             mask = sum(1 << gpu for gpu in part.gpus)

@@ -44,14 +44,14 @@ class MuriTruth:
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:  # noqa: ARG002 - the same for every job
         """A job at the one speed there is."""
-        return Alone()
+        return SlowedRun()
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
         """Nothing: the pause at every event stands for it."""
         return 0.0
 
     def interruption(self, job: Job, beside: Sequence[Job]) -> float:
-        """What an event costs a job: restarts of all jobs on its devices that take turns."""
+        """Return the cost of an event: restarts of all jobs on its devices that take turns."""
         return sum(pause(member.model, job.demand.gpus) for member in (job, *beside))
 
     def retimed(self, trace: Trace) -> Trace:
@@ -60,16 +60,16 @@ class MuriTruth:
         return replace(trace, jobs=jobs)
 
     def profile(self, job: Job) -> Profile:
-        """What came with the job, the iteration alone a little longer."""
+        """Return the job's profile with an iteration a little longer than measured."""
         known = profile_of(job)
         return replace(known, step_s=known.step_s * ALONE)
 
 
-class Alone:
+class SlowedRun:
     """Runs a little slower than profiled."""
 
     def begin(self, on: Allocation, kind: str) -> None:
-        """The same everywhere."""
+        """Do nothing: speeds are alike on all devices."""
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
         """Always the same."""

@@ -89,7 +89,7 @@ def _best(problem: Growth, i: int, now: Counts) -> list[tuple[float, int]]:
 
 
 def _dominant(need: Floats, capacity: Floats) -> float:
-    """How much a task takes of the resource it takes the largest part of."""
+    """Return a task's need of the resource that it takes the largest part of."""
     part = np.divide(need, capacity, out=np.full(len(need), np.inf), where=capacity > 0.0)
     return float(need[np.where(need > 0.0, part, -1.0).argmax()]) or 1.0
 

@@ -27,11 +27,11 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.knowledge.knowledge import Training
+from weft.core.knowledge.knowledge import TrainingKnowledge
 from weft.core.model.job import Allocation, Config, JobId
 from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
@@ -40,12 +40,12 @@ from weft.frozen import frozen
 from weft.pieces.parts import Sizes
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.place.parts import assign_each
-from weft.pieces.place.tasks import Room, evenly, shrink
-from weft.pieces.size.marginal import Growth, grow
+from weft_papers.optimus.marginal import Growth, grow
+from weft_papers.optimus.tasks import NodeRemainder, place_evenly, shrink
 
 WHERE = classify(
     Objective.COMPLETION_TIME,
-    Knowledge.DURATIONS | Knowledge.SPEEDS | Knowledge.LOSSES,
+    NeededKnowledge.DURATIONS | NeededKnowledge.SPEEDS | NeededKnowledge.LOSSES,
     Preemption.STOPS | Preemption.RESIZES,
     Elasticity.GPUS | Elasticity.SERVERS,
 )
@@ -99,7 +99,7 @@ def _config(view: View, kind: str, gpus: int) -> Config:
 
 
 @frozen
-class Speeds:
+class SizeSpeeds:
     """Speed of each row by kind and number of GPUs; linear where nothing is believed.
 
     `units` are GPUs of one replica of each row on each kind.
@@ -121,7 +121,7 @@ class Speeds:
         return int(self.units[kind][row]) if kind in self.units else 1
 
 
-def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, tuple[str, int]]:
+def least_sizes(view: View, room: dict[str, int], speeds: SizeSpeeds) -> dict[int, tuple[str, int]]:
     """Kind and size of the rows that get any, in queue order; jobs that must not stop first."""
     left, sizes = dict(room), {}
     bound = _bound(view)
@@ -134,9 +134,9 @@ def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, t
 
 
 def grow_sizes(
-    view: View, base: dict[int, tuple[str, int]], room: dict[str, int], speeds: Speeds
+    view: View, base: dict[int, tuple[str, int]], room: dict[str, int], speeds: SizeSpeeds
 ) -> dict[int, tuple[str, int]]:
-    """The same rows after GPUs were handed out, one replica's at a time."""
+    """Return the sizes of the same rows after GPUs were handed out, one replica at a time."""
     kinds, identity = list(room), np.eye(len(room))
     left, bound = _left(view), _bound(view)
     seconds, start, needs, units = [], [], [], []
@@ -176,7 +176,9 @@ def _held_size(view: View, row: int) -> tuple[str, int] | None:
     return (view.cluster.kind_of(on), on.gpus) if on is not None else None
 
 
-def _least(view: View, row: int, room: dict[str, int], speeds: Speeds) -> tuple[str, int] | None:
+def _least(
+    view: View, row: int, room: dict[str, int], speeds: SizeSpeeds
+) -> tuple[str, int] | None:
     """The least size in whole replicas: where the row runs now, else where most room is left."""
     demand, held = view.job(row).demand, _held_size(view, row)
     fitting: dict[str, int] = {}
@@ -204,11 +206,11 @@ def _room(view: View) -> dict[str, int]:
     return room
 
 
-def _speeds(view: View) -> Speeds:
-    """What is believed about every size that some job may have."""
+def _speeds(view: View) -> SizeSpeeds:
+    """Return the believed speed of every size that some job may have."""
     limit = int(view.table.column(Column.MAX).max(initial=1.0))
     if view.beliefs is None or not len(view.table) or not view.cluster.nodes:
-        return Speeds(limit, {}, {})
+        return SizeSpeeds(limit, {}, {})
     kinds = view.cluster.kinds
     sizes = [
         Config(kind, ceil(n / view.cluster.node_size(kind)), n)
@@ -217,7 +219,7 @@ def _speeds(view: View) -> Speeds:
     ]
     goodput = view.beliefs.goodputs(view.table, sizes)
     units = view.beliefs.units(view.table, kinds)
-    return Speeds(
+    return SizeSpeeds(
         limit,
         dict(zip(kinds, np.split(goodput, len(kinds), axis=1), strict=True)),
         dict(zip(kinds, units.T, strict=True)),
@@ -246,7 +248,7 @@ def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
 
 
 @frozen
-class Served:
+class ServedJob:
     """A job with servers: on which kind it is, and what it holds now (workers, servers)."""
 
     row: int
@@ -269,7 +271,7 @@ def find_served_rows(view: View) -> list[int]:
 def resize_served(view: View, rows: list[int], node_gbps: float) -> dict[JobId, Allocation | None]:
     """Changes for jobs with servers; what others hold stays taken."""
     assert view.training is not None
-    room = Room(view, node_gbps)
+    room = NodeRemainder(view, node_gbps)
     bound = view.running() & ~view.preemptible()
     movable = [row for row in rows if not bound[row]]
     held = {row: view.allocation(row) for row in movable}
@@ -281,12 +283,12 @@ def resize_served(view: View, rows: list[int], node_gbps: float) -> dict[JobId, 
 
 
 def _grow(
-    view: View, rows: list[int], room: Room, training: Training
-) -> dict[Served, tuple[int, int]]:
+    view: View, rows: list[int], room: NodeRemainder, training: TrainingKnowledge
+) -> dict[ServedJob, tuple[int, int]]:
     kinds = list(view.cluster.kinds)
     capacity = np.concatenate([room.of(kind) for kind in kinds])
     left = capacity.copy()
-    jobs: list[Served] = []
+    jobs: list[ServedJob] = []
     seconds: list[Floats] = []
     start: list[tuple[int, ...]] = []
     needs: list[Floats] = []
@@ -306,21 +308,21 @@ def _grow(
     return {job: (w, p) for job, (p, w) in zip(jobs, grown, strict=True)}
 
 
-def _on_a_kind(view: View, row: int, left: Floats, kinds: list[str]) -> Served:
-    """Where a job runs now, else where most GPUs are left."""
+def _on_a_kind(view: View, row: int, left: Floats, kinds: list[str]) -> ServedJob:
+    """Serve a job on the kind on which it runs, else on the one with most GPUs left."""
     job, on = view.job(row), view.allocation(row)
     tasks = tasks_of(job)
     assert tasks is not None
     if on is not None:
         split = tasks.split(on)
-        return Served(
+        return ServedJob(
             row,
             tasks,
             view.cluster.kind_of(on),
             (sum(w for w, _ in split), sum(p for _, p in split)),
         )
     gpus = dict(zip(kinds, left[:: len(RESOURCES)].tolist(), strict=True))
-    return Served(row, tasks, max(acceptable(job, view.free), key=lambda kind: gpus[kind]))
+    return ServedJob(row, tasks, max(acceptable(job, view.free), key=lambda kind: gpus[kind]))
 
 
 def _needs(tasks: Tasks, kind: int, kinds: int) -> Floats:
@@ -330,7 +332,7 @@ def _needs(tasks: Tasks, kind: int, kinds: int) -> Floats:
     return need.reshape(2, -1)
 
 
-def _served_s(view: View, served: Served, training: Training) -> Floats:
+def _served_s(view: View, served: ServedJob, training: TrainingKnowledge) -> Floats:
     """Time left by servers and workers, infinite beyond what the user allows."""
     job, tasks = view.job(served.row), served.tasks
     step = training.step_seconds(job, job.demand.max, tasks.most_servers)
@@ -348,9 +350,9 @@ def _served_s(view: View, served: Served, training: Training) -> Floats:
 
 def _place(
     view: View,
-    counts: dict[Served, tuple[int, int]],
+    counts: dict[ServedJob, tuple[int, int]],
     held: dict[int, Allocation | None],
-    room: Room,
+    room: NodeRemainder,
 ) -> dict[JobId, Allocation | None]:
     changes: dict[JobId, Allocation | None] = {
         view.job(row).id: None for row, on in held.items() if on is not None
@@ -364,7 +366,7 @@ def _place(
         else:
             moving.append((sum(wanted), served.row, served, wanted))
     for _, row, served, (w, p) in sorted(moving, key=lambda entry: entry[:2]):
-        place = evenly(served.tasks, w, p, room, served.kind) or shrink(
+        place = place_evenly(served.tasks, w, p, room, served.kind) or shrink(
             served.tasks, w, p, room, served.kind
         )
         job = view.job(row)

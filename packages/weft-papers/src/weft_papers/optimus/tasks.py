@@ -15,8 +15,8 @@ from weft.core.state.cells import Floats
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 
 
-class Room:
-    """What is left of every node, in the order of `RESOURCES`; nodes x resources.
+class NodeRemainder:
+    """Resources left of every node, in the order of `RESOURCES`; nodes x resources.
 
     A node's links are not in the ledger: `node_gbps` says what each has, and the tasks of running
     jobs take of it what they declare.
@@ -61,7 +61,9 @@ class Room:
             self.left[self.free.cluster.index[part.node], 3] += sign * gbps
 
 
-def evenly(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> Allocation | None:
+def place_evenly(
+    tasks: Tasks, workers: int, servers: int, room: NodeRemainder, kind: str
+) -> Allocation | None:
     """On the first number of least used nodes that holds all; None if there is none.
 
     A slice is of devices, so that every node used has a worker.
@@ -76,7 +78,9 @@ def evenly(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> A
     return None
 
 
-def shrink(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> Allocation | None:
+def shrink(
+    tasks: Tasks, workers: int, servers: int, room: NodeRemainder, kind: str
+) -> Allocation | None:
     """All that fits of a job that does not fit whole: servers and workers by turns.
 
     Node by node, the least used first; None if not one of each fits.

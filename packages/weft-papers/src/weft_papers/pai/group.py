@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit
+from weft.core.knowledge.prediction import DueFit
 from weft.core.model.job import Job
-from weft.predict.published.by_job import Fitted
-from weft.predict.published.cart import Node, follow, from_plain, grow, to_plain
+from weft.predict.by_job import Fitted
 from weft.predict.traits import group_of
+from weft_papers.qssf.cart import Node, follow, from_plain, grow, to_plain
 
 FEWEST = 20  # ends before the first tree
 MORE = 0.2  # of the ends of the last tree that a new one is grown after
@@ -52,7 +52,7 @@ class PaiGroup(Fitted):
         self._means: Means = {}
 
     def estimate(self, job: Job) -> float:
-        """What the tree says; the mean of all before there is one."""
+        """Estimate by the tree; before there is one, by the mean of all."""
         if self._tree is not None:
             features = _features(self._means, *_traits(job))[: BY[self.by]]
             return exp(follow(self._tree, np.array(features)))
@@ -69,9 +69,9 @@ class PaiGroup(Fitted):
             self._fitted = self._seen
             self._note_due()
 
-    def _fit(self) -> Fit:
+    def _fit(self) -> DueFit:
         ends = self._ends[: len(self._ends) - (self._seen - self._fitted)][-MOST:]
-        return Fit(self._fitted, partial(fit_groups, ends, self._fitted, BY[self.by]))
+        return DueFit(self._fitted, partial(fit_groups, ends, self._fitted, BY[self.by]))
 
     def _use(self, model: Any) -> None:
         self._tree = from_plain(model["tree"])

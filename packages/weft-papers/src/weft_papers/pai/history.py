@@ -9,7 +9,7 @@ from typing import Any, Literal
 from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
-from weft.predict.published.by_job import ByJob
+from weft.predict.by_job import ByJob
 
 
 @dataclass

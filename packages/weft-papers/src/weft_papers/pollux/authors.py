@@ -2,7 +2,7 @@
 
 It is less greedy than ours. Parents are drawn evenly, and of two the one that beats the other in
 both fitness and utility breeds, else the lonelier one. Nine pairs in ten are crossed. Every entry
-of a state is drawn anew on its own, and children are bred until there are enough new ones. Fronts
+of a state is drawn again on its own, and children are bred until there are enough new ones. Fronts
 and crowding are those of Deb et al., IEEE Transactions on Evolutionary Computation 6(2), 2002.
 """
 
@@ -18,9 +18,9 @@ from weft.core.model.job import JobId
 from weft.core.plan.about import About, Assumes
 from weft.core.state.cells import Floats
 from weft.core.state.table import Rows
-from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.policy import Pollux, PolluxMemory
-from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair, totals
+from weft_papers.pollux.genetic import CUT, RESET, THIN, Counts, Matrix, repair, totals
+from weft_papers.pollux.machines import MachineParts
+from weft_papers.pollux.policy import Pollux, PolluxMemory
 
 CROSSED = 0.9
 BROODS = 10  # a generation, if new states are rare; the authors give up after 100
@@ -60,7 +60,7 @@ class AuthorsPollux(Pollux):
     def _search(
         self,
         matrix: Matrix,
-        machines: Machines,
+        machines: MachineParts,
         last: Counts | None,
         rng: np.random.Generator,
         values: Floats,
@@ -89,10 +89,7 @@ class Bred:
     def take(self, which: Rows) -> Bred:
         """Some of the states."""
         return Bred(
-            self.states.take(which, axis=1),
-            self.goals[:, which],
-            self.mark[which],
-            self.far[which],
+            self.states.take(which, axis=1), self.goals[:, which], self.mark[which], self.far[which]
         )
 
 
@@ -105,7 +102,7 @@ def search(
     population: int = 100,
     generations: int = 100,
 ) -> Bred:
-    """The states that nothing beats after so many generations, the seeds being the first."""
+    """The states that nothing beats after that many generations, the seeds being the first."""
     bred = _measure(matrix, repair(matrix, seeds.copy(), rng), goals_of)
     bred = _survive(bred.take(_new(bred.mark, bred.mark[:0])), population, rng)
     for _ in range(generations - 1):
@@ -163,7 +160,7 @@ def _children(
 
 
 def _parents(bred: Bred, pairs: int, rng: np.random.Generator) -> Rows:
-    """Winners of tournaments of two, two x pairs; everybody takes part about as often."""
+    """Winners of tournaments of two, two x pairs; every state takes part about as often."""
     size = len(bred.mark)
     draws = -(-4 * pairs // size)
     drawn = rng.permuted(np.tile(np.arange(size), (draws, 1)), axis=1).ravel()
@@ -221,7 +218,7 @@ def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What makes a state good: the power mean with exponent `p`, and utility; more is better."""
+    """Goals of a state: the power mean with exponent `p`, and utility; more is better."""
 
     p: float
     values: Floats
@@ -253,7 +250,7 @@ def fronts(goals: Floats) -> Rows:
 
 
 def compute_crowding(goals: Floats, rank: Rows) -> Floats:
-    """How far apart the neighbours of each state on its front are; infinite at the ends.
+    """Return how far apart the neighbours of each state on its front are; infinite at the ends.
 
     Of states with the same goals on a front of more than two, all but the first are at no
     distance. On a front more of one goal is less of the other: one order serves for both.
@@ -271,7 +268,7 @@ def compute_crowding(goals: Floats, rank: Rows) -> Floats:
 
 
 def _gaps(points: Floats, front: Rows) -> Floats:
-    """The same for states that all differ, front by front along the first goal."""
+    """Return the crowding of states that all differ, front by front along the first goal."""
     if not len(front):
         return np.empty(0)
     starts = np.flatnonzero(np.diff(front, prepend=-1))

@@ -27,7 +27,7 @@ CUT = 0.1  # of the nodes of such a row are lost
 
 @dataclass(frozen=True)
 class Matrix:
-    """What may be chosen, jobs in order of precedence, and what it is worth.
+    """The choices of a search, jobs in order of precedence, and their worth.
 
     `held` is the state now, jobs x nodes. `least` and `most` bound the replicas of a job that
     runs, `nodes` the nodes it may use at once. Where jobs that span nodes meet on one, the first
@@ -48,12 +48,12 @@ class Matrix:
 
     @cached_property
     def free_choice(self) -> bool:
-        """Whether every job may use every node."""
+        """True if every job may use every node."""
         return bool(self.allowed.all())
 
     @cached_property
     def any_pinned(self) -> bool:
-        """Whether some job must stay as it is."""
+        """True if some job must stay as it is."""
         return bool(self.pinned.any())
 
     @cached_property
@@ -77,7 +77,7 @@ class Matrix:
         return float(np.where(self.pinned, stay, np.maximum(stay, moved)).sum())
 
     def rows(self, states: Counts) -> tuple[Floats, Floats]:
-        """What each row is worth, jobs x states, and a number that tells states apart."""
+        """Return the worth of each row, jobs x states, and a number that tells states apart."""
         _, changes, places, sizes = self.worth.shape
         sums = states @ self.marks
         moved = (sums != (self.held @ self.marks)[:, None]).any(axis=2)
@@ -184,12 +184,7 @@ def mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
 
 
 def _grow(
-    matrix: Matrix,
-    states: Counts,
-    job: Rows,
-    state: Rows,
-    node: Rows,
-    rng: np.random.Generator,
+    matrix: Matrix, states: Counts, job: Rows, state: Rows, node: Rows, rng: np.random.Generator
 ) -> None:
     """Draw entries again between what they are and all of the node."""
     now = states[job, state, node]
@@ -253,7 +248,7 @@ def _fit_nodes(matrix: Matrix, states: Counts) -> None:
 
 
 def _first_come(wants: Counts, limit: Counts) -> Counts:
-    """What each gets, from first to last, of `limit` in total."""
+    """Grant each its wish, from first to last, up to `limit` in total."""
     got: Counts = np.minimum(wants.cumsum(axis=0), limit)
     got[1:] -= got[:-1].copy()
     return got

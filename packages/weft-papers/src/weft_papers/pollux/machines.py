@@ -16,11 +16,11 @@ from weft.core.model.job import EXCLUSIVE, Allocation, Config, Job, Sharing
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.solve.genetic import Counts
+from weft_papers.pollux.genetic import Counts
 
 
 @frozen
-class Part:
+class MachinePart:
     """The devices `gpus` of machine `node`, which no job outside the view holds."""
 
     name: str
@@ -30,20 +30,20 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Machines:
+class MachineParts:
     """All parts, in the order of the cluster."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MachinePart, ...]
     kinds: tuple[str, ...]
 
     @classmethod
-    def of(cls, view: View) -> Machines:
+    def of(cls, view: View) -> MachineParts:
         """The parts of the view's cluster."""
         nodes = view.cluster.nodes
         size = min(node.gpus for node in nodes)
         open_on = _open_devices(view)
         parts = [
-            Part(
+            MachinePart(
                 f"{node.id}/{at}",
                 i,
                 node.kind,
@@ -125,7 +125,7 @@ class Machines:
         return False
 
     def place(self, view: View, held: Counts, wanted: Counts) -> dict[int, Allocation | None]:
-        """What becomes of the rows that differ; the others keep their devices."""
+        """Return new allocations of the rows that differ; the others keep their devices."""
         changed = (held != wanted).any(axis=1)
         taken = {
             (view.cluster.index[piece.node], gpu)

@@ -29,14 +29,21 @@ from weft.core.knowledge.knowledge import Beliefs
 from weft.core.model.job import JobId
 from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import (
+    Elasticity,
+    Fairness,
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
-from weft.policies.pollux.machines import Machines
-from weft.solve.genetic import Counts, Matrix, evolve
+from weft_papers.pollux.genetic import Counts, Matrix, evolve
+from weft_papers.pollux.machines import MachineParts
 
 # ---- What allocations are worth to jobs: speed-ups over a fair share, restarts, the power mean
 
@@ -55,7 +62,7 @@ class Speedups:
     most: Counts
 
 
-def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speedups:
+def speedups(table: JobTable, beliefs: Beliefs | None, machines: MachineParts) -> Speedups:
     """Goodput over that of a fair share, taken on one node even where it would not fit.
 
     A job may have twice what it has run with, but not more than it asks for, nor than there
@@ -77,7 +84,7 @@ def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speed
 
 
 def _read_beliefs(
-    table: Table, beliefs: Beliefs, kinds: tuple[str, ...], fair: int, values: Floats
+    table: JobTable, beliefs: Beliefs, kinds: tuple[str, ...], fair: int, values: Floats
 ) -> Floats:
     """Fill in the rows of known jobs; return the most replicas that are of any use to each."""
     size = values.shape[2] - 1
@@ -97,12 +104,12 @@ def _read_beliefs(
 
 
 def restart_factor(age: Floats, restarts: Floats, seconds: float = RESTART_S) -> Floats:
-    """How much of a job's life a restart now would leave for work."""
+    """Return the part of a job's life that a restart now would leave for work."""
     return np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
 
 
 def worth(values: Floats, factor: Floats, scale: float, p: float, tie: float = TIE) -> Floats:
-    """What each row adds to the power mean with exponent `p`, kept and changed, to be summed.
+    """Return what each row adds to the power mean with exponent `p`, kept and changed.
 
     Between states of equal fitness the faster counts for a little more: a job of age 0 is
     worth nothing wherever it starts, but should.
@@ -120,7 +127,7 @@ def worth(values: Floats, factor: Floats, scale: float, p: float, tie: float = T
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
 WHERE = classify(
     Objective.THROUGHPUT | Objective.FAIRNESS,
-    Knowledge.SPEEDS,
+    NeededKnowledge.SPEEDS,
     Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
     Elasticity.GPUS,
     Fairness.JOBS,
@@ -173,7 +180,7 @@ class Pollux:
         """Speed-ups, search, one kind a job, devices."""
         if not len(view.table) or not view.cluster.gpus:
             return Plan()
-        machines = Machines.of(view)
+        machines = MachineParts.of(view)
         if not machines.capacity.any():
             return Plan(memory=view.memory)  # all of it is in others' hands
         wanted, memory = self._best(view, machines)
@@ -184,14 +191,14 @@ class Pollux:
     _tie, _clear = TIE, False  # what a replica is worth at equal speed; see `Matrix`
 
     def choose_sizes(self, view: View) -> Sizes:
-        """The same search; its nodes are forgotten, its sizes and kinds are not."""
-        machines = Machines.of(view)
+        """Search as for a decision, and keep only sizes and kinds of the result."""
+        machines = MachineParts.of(view)
         if not machines.capacity.any():
             return Sizes(memory=view.memory)
         wanted, memory = self._best(view, machines)
         return Sizes(machines.count_kinds(view.cluster, wanted), memory)
 
-    def _best(self, view: View, machines: Machines) -> tuple[Counts, PolluxMemory]:
+    def _best(self, view: View, machines: MachineParts) -> tuple[Counts, PolluxMemory]:
         """Jobs x parts of machines: the best state found, and the population it is from."""
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
@@ -216,7 +223,7 @@ class Pollux:
     def _search(
         self,
         matrix: Matrix,
-        machines: Machines,
+        machines: MachineParts,
         last: Counts | None,
         rng: np.random.Generator,
         values: Floats,  # noqa: ARG002 - for searches with a second objective
@@ -232,7 +239,7 @@ class Pollux:
         )
         return evolved.states, int(evolved.score.argmax())
 
-    def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
+    def _matrix(self, view: View, machines: MachineParts, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
         table, held = view.table, machines.held(view)
         restarts = np.maximum(table.column(Column.ATTEMPT) - 1.0, 0.0)
@@ -251,7 +258,7 @@ class Pollux:
             clear=self._clear,
         )
 
-    def _on_one_kind(self, machines: Machines, matrix: Matrix, state: Counts) -> Counts:
+    def _on_one_kind(self, machines: MachineParts, matrix: Matrix, state: Counts) -> Counts:
         """Trim jobs that span kinds; one that is then too small may start elsewhere."""
         wanted = machines.one_kind(state, self.kinds)
         short = wanted.sum(axis=1) < matrix.least
@@ -275,8 +282,8 @@ def _translate(memory: PolluxMemory, jobs: tuple[JobId, ...], parts: tuple[str, 
     return states
 
 
-def _seeds(matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
-    """What is held; that and the jobs that fit besides; all at the smallest size; the last ones."""
+def _seeds(matrix: Matrix, machines: MachineParts, last: Counts | None) -> Counts:
+    """Return first states: as held; with more jobs; all at the smallest size; the last ones."""
     besides, smallest = matrix.held.copy(), np.zeros_like(matrix.held)
     smallest[matrix.pinned] = matrix.held[matrix.pinned]
     for row, need in enumerate(matrix.least):

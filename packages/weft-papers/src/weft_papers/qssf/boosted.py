@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.state.cells import Floats
-from weft.predict.published.cart import Leaf, Node, follow, from_plain, grow, to_plain
+from weft_papers.qssf.cart import Leaf, Node, follow, from_plain, grow, to_plain
 
 RATE, TREES, DEPTH, LEAST = 0.1, 40, 5, 20  # of trees; the rate and the least rows are LightGBM's
 STEP, PASSES, BINS = 0.05, 200, 32  # of shapes
@@ -25,7 +25,7 @@ class Trees(NamedTuple):
     trees: tuple[Node, ...]
 
     def predict(self, row: Floats) -> float:
-        """What all say together of one row."""
+        """Return the sum of all trees for one row."""
         return self.mean + RATE * sum(follow(tree, row) for tree in self.trees)
 
     def save(self) -> Any:
@@ -34,7 +34,6 @@ class Trees(NamedTuple):
 
     @classmethod
     def load(cls, saved: Any) -> Trees:
-        """What `save` gave."""
         mean, *trees = saved
         return cls(float(mean), tuple(map(from_plain, trees)))
 
@@ -79,7 +78,6 @@ class Shapes(NamedTuple):
 
     @classmethod
     def load(cls, saved: Any) -> Shapes:
-        """What `save` gave."""
         mean, pairs, *arrays = saved
         edges, coarse, shapes, tables = (tuple(map(np.array, parts)) for parts in arrays)
         named = tuple((int(a), int(b)) for a, b in pairs)
@@ -117,7 +115,7 @@ def _fit_in_turn(columns: list[Bins], bins: int, left: Floats) -> tuple[tuple[Fl
 
 
 def _gain(column: Bins, left: Floats) -> float:
-    """What the means of bins would take off the squared error."""
+    """Return what the means of bins would take off the squared error."""
     size = COARSE * COARSE
     return float(
         (np.bincount(column, left, size) ** 2 / (np.bincount(column, minlength=size) + 1.0)).sum()

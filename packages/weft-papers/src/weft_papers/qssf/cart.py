@@ -46,7 +46,7 @@ def grow(x: Floats, y: Floats, depth: int = 10, least: int = 5) -> Node:
 
 
 def follow(tree: Node, row: Floats) -> float:
-    """What the tree says about one row."""
+    """Return the value of the leaf that a row ends in."""
     while isinstance(tree, Split):
         tree = tree.left if row[tree.feature] <= tree.threshold else tree.right
     return tree.value
@@ -60,7 +60,7 @@ def to_plain(tree: Node) -> Any:
 
 
 def from_plain(plain: Any) -> Node:
-    """What `to_plain` gave."""
+    """Read a tree that `to_plain` wrote."""
     if not isinstance(plain, list):
         return Leaf(float(plain))
     feature, threshold, left, right = plain

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from weft.core.plan.taxonomy import Knowledge, Preemption
+from weft.core.plan.taxonomy import NeededKnowledge, Preemption
 from weft.frozen import frozen
 from weft.pieces.admit.starting import BEHIND, InTurn
 from weft.pieces.order.keys import RemainingService
@@ -30,7 +30,7 @@ class Qssf(Baseline):
     """
 
     packed: ClassVar = short_first(
-        "qssf", "Hu et al. 2021", "smaller", Preemption.NEVER, Knowledge.PAST_JOBS, BEHIND
+        "qssf", "Hu et al. 2021", "smaller", Preemption.NEVER, NeededKnowledge.PAST_JOBS, BEHIND
     )
     order: ClassVar = RemainingService()
     admit: ClassVar = InTurn()

@@ -18,8 +18,8 @@ from typing import Any
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
 from weft.core.state.cells import Floats
-from weft.predict.published.boosted import Trees, fit_trees
-from weft.predict.published.past_ends import Encoding, FittedToEnds, gpus_of, words_of
+from weft.predict.past_ends import Encoding, FittedToEnds, gpus_of, words_of
+from weft_papers.qssf.boosted import Trees, fit_trees
 
 LEAST_ALIKE = 0.6
 CANDIDATES = 2
@@ -38,7 +38,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 @dataclass
-class Qssf(FittedToEnds):
+class QssfPredictor(FittedToEnds):
     """The mean length of a user's jobs with similar names and a model's, made once per job.
 
     `refresh` makes it again after every end. A job's name is its own, else its model's or app's.

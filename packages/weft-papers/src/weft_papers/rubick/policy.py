@@ -9,22 +9,25 @@ Cost        O(jobs x sizes) for curves, O(moves x jobs) for slopes, then placeme
 Deviations  GPUs are counted by kind and then placed, not searched node by node; CPU cores and host
             memory go in proportion. A speed is normalised by the job's best. Guaranteed jobs start
             in order of submission, others by slope; a waiting job without a guarantee never stops
-            another altogether. Jobs are not shrunk in the authors' code, which also starts the
-            least sensitive first.
+            another altogether. A job that placement moves, as it is, to make room pays a restart,
+            which its gate does not count. Jobs are not shrunk in the authors' code, which also
+            starts the least sensitive first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core.model.job import Config, Job, Tier
+from weft.core.model.job import Allocation, Config, Job, JobId, Tier
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, sizes_in_rounds
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
@@ -33,12 +36,19 @@ from weft.pieces.size.plans import place_plans, planned_rates
 
 WHERE = tax.classify(
     tax.Objective.THROUGHPUT | tax.Objective.GUARANTEES,
-    tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.SPEEDS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     tax.Heterogeneity.SPEEDS,
     tax.Elasticity.GPUS | tax.Elasticity.PLANS,
-    tax.Topology.CONSOLIDATED,
+    tax.TopologyKnowledge.CONSOLIDATED,
 )
+
+
+@frozen
+class RubickMemory:
+    """The number of changes of GPUs or plan that each running job had so far."""
+
+    changes: Mapping[JobId, int] = field(default_factory=dict)
 
 
 @frozen
@@ -68,7 +78,9 @@ class Rubick:
         if view.empty:
             return Plan()
         firm = np.flatnonzero(~self._movable(view)).tolist()
-        return place_plans(view, self.choose_sizes(view).wanted, firm)
+        plan = place_plans(view, self.choose_sizes(view).wanted, firm)
+        other = [job for job, to in plan.changes.items() if _is_other(view.holds(job), to)]
+        return replace(plan, memory=_count(view, other))
 
     def choose_sizes(self, view: View) -> Sizes:
         """A rung for every row."""
@@ -80,18 +92,41 @@ class Rubick:
         rungs = _Rungs(view, ladders, self._movable(view))
         rungs.start_waiting()
         rungs.grow()
-        return Sizes(rungs.wanted())
+        wanted = rungs.wanted()
+        other = [job for job, on in view.held().items() if _is_resized(view, job, on, wanted)]
+        return Sizes(wanted, _count(view, other))
 
     def _movable(self, view: View) -> Bools:
-        """Rows that may be changed: the changes so far took little of their running time."""
-        changes = np.maximum(view.table.column(Column.ATTEMPT) - 1.0, 0.0)
+        """Rows that may be changed: the changes so far took little of their running time.
+
+        A job that was moved to make room for others, as it was, has not been changed.
+        """
+        counts = recall(view, RubickMemory).changes
+        changes = np.array([float(counts.get(job.id, 0)) for job in view.table.jobs])
         lost = changes * view.believed().restart_s(view.table)
         movable: Bools = lost <= (1.0 - self.gate) * view.ran()
         return movable & view.preemptible() & ~view.restoring()
 
 
+def _is_other(was: Allocation | None, to: Allocation | None) -> bool:
+    """Return true if a running job stops, or gets another number of GPUs or another plan."""
+    return was is not None and (to is None or (was.gpus, was.plan) != (to.gpus, to.plan))
+
+
+def _is_resized(view: View, job: JobId, on: Allocation, wanted: Mapping[int, Config]) -> bool:
+    size = wanted.get(view.table.row(job))
+    return size is None or (size.kind, size.gpus) != (view.cluster.kind_of(on), on.gpus)
+
+
+def _count(view: View, changed: Collection[JobId]) -> RubickMemory:
+    """Count the changes of each job, with those that are `changed` now."""
+    counts = recall(view, RubickMemory).changes
+    known = {job.id: counts.get(job.id, 0) + (job.id in changed) for job in view.table.jobs}
+    return RubickMemory({job: count for job, count in known.items() if count})
+
+
 def _asked(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
-    """What each row is believed to do by itself on what it asked for, on its best kind."""
+    """Return the believed speed of each row on what it asked for, on its best kind."""
     speeds = np.zeros(len(view.table))
     for row, job in enumerate(view.table.jobs):
         same = [at for at, config in enumerate(configs) if config.gpus == job.demand.gpus]
@@ -104,7 +139,7 @@ class _Rungs:
     """On which rung of which kind every row is to stand, and what that leaves free."""
 
     view: View
-    ladders: list[dict[str, Ladder]]
+    ladders: list[dict[str, SizeLadder]]
     movable: Bools
     free: dict[str, int] = field(init=False)
     at: dict[int, tuple[str, int]] = field(init=False)
@@ -185,7 +220,7 @@ class _Rungs:
             self.at[row] = kind, rung + by
 
     def grow(self) -> None:
-        """What is left goes to the steepest steps up."""
+        """Give what is left to the steepest steps up."""
         while True:
             steps = [
                 (self.ladders[row][kind].slope(rung, rung + 1), -row)
@@ -210,7 +245,7 @@ ALIKE = 1.01  # a size that is no more than this much faster than a smaller one 
 
 
 @frozen
-class Ladder:
+class SizeLadder:
     """Sizes of one job on one kind, each faster than the one before; speeds are parts of the best.
 
     `least` is the first rung that keeps what the job was promised, -1 where nothing was.
@@ -231,17 +266,17 @@ class Ladder:
 
 
 def is_guaranteed(job: Job) -> bool:
-    """Whether a job is promised the speed of what it asked for."""
+    """Return true if a job is promised the speed of what it asked for."""
     return job.tier is Tier.GUARANTEED and job.priority >= 0.0
 
 
 def build_ladders(
     view: View, configs: tuple[Config, ...], rates: Floats, promised: Floats
-) -> list[dict[str, Ladder]]:
+) -> list[dict[str, SizeLadder]]:
     """By row and kind; `rates` are rows x sizes, `promised` what each row must have at least."""
     every = sorted(range(len(configs)), key=lambda at: (configs[at].gpus, configs[at].nodes))
     order = {kind: [at for at in every if configs[at].kind == kind] for kind in view.cluster.kinds}
-    alike: dict[tuple[bytes, float], dict[str, Ladder]] = {}  # jobs of a model have the same
+    alike: dict[tuple[bytes, float], dict[str, SizeLadder]] = {}  # jobs of a model have the same
     ladders = []
     for row, job in enumerate(view.table.jobs):
         floor = float(promised[row]) if is_guaranteed(job) else 0.0
@@ -254,7 +289,7 @@ def build_ladders(
 
 def _build(
     configs: tuple[Config, ...], rates: Floats, order: dict[str, list[int]], floor: float
-) -> dict[str, Ladder]:
+) -> dict[str, SizeLadder]:
     """By kind."""
     best = max(float(rates.max(initial=0.0)), 1e-12)
     by_kind = {}
@@ -262,7 +297,7 @@ def _build(
         sizes, speeds = climb(configs, rates, mine)
         if sizes:
             least = _first(speeds, floor)
-            by_kind[kind] = Ladder(sizes, tuple(speed / best for speed in speeds), least)
+            by_kind[kind] = SizeLadder(sizes, tuple(speed / best for speed in speeds), least)
     return by_kind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.policies.shockwave.policy import Shockwave
+from weft_papers.shockwave.policy import Shockwave
 
 # The authors' regulariser and exponent by GPUs, and those of their example.
 CONSTANTS = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}

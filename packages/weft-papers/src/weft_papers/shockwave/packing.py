@@ -16,10 +16,10 @@ import numpy as np
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
-from weft.policies.shockwave.welfare import (
+from weft_papers.shockwave.welfare import (
     GAP,
     Counts,
-    Window,
+    RoundWindow,
     choose_counts,
     choose_rounds,
     log_progress,
@@ -33,8 +33,8 @@ EPS = 1e-9
 
 
 @frozen
-class Packed:
-    """Which jobs run in which round, its worth, and the worth of counts that need no packing."""
+class RoundSchedule:
+    """Jobs of each round, their worth, and the worth of counts that need no packing."""
 
     runs: Bools
     worth: float
@@ -42,11 +42,11 @@ class Packed:
 
     @property
     def gap(self) -> float:
-        """What packing costs at most."""
+        """The most that packing costs."""
         return max(self.bound - self.worth, 0.0)
 
 
-def plan_rounds(window: Window, kappa: float, *, strict: bool = True) -> Packed | None:
+def plan_rounds(window: RoundWindow, kappa: float, *, strict: bool = True) -> RoundSchedule | None:
     """The best plan found that can be kept; None where `least_s` cannot, and is `strict`."""
     counts = choose_counts(window, kappa)
     if counts is None:
@@ -58,17 +58,17 @@ def plan_rounds(window: Window, kappa: float, *, strict: bool = True) -> Packed 
         best = _early(window, _search(window, counts, kappa) if exact is None else exact)
     if strict and _missing(window, best.sum(axis=1)).any():
         return None
-    return Packed(best, value(window, best.sum(axis=1), kappa), bound)
+    return RoundSchedule(best, value(window, best.sum(axis=1), kappa), bound)
 
 
-def _place(window: Window, counts: Counts, order: Rows | None = None) -> Bools:
+def _place(window: RoundWindow, counts: Counts, order: Rows | None = None) -> Bools:
     """Rounds for counts, those first that matter most early; fewer where gangs find no room."""
     if order is None:
         order = order_early(counts, window.gangs, window.weight)
     return place_rounds(counts, window.gangs, window.gpus, window.rounds, order)
 
 
-def _search(window: Window, counts: Counts, kappa: float) -> Bools:
+def _search(window: RoundWindow, counts: Counts, kappa: float) -> Bools:
     """The best of what exchanges make of some orders; the first where others hardly add to it."""
     longest = float((window.left_s - window.run_s(counts)).max(initial=0.0))
     bound, gangs = value(window, counts, kappa), window.gangs
@@ -85,13 +85,13 @@ def _search(window: Window, counts: Counts, kappa: float) -> Bools:
     return best
 
 
-def _missing(window: Window, counts: Counts) -> Floats:
+def _missing(window: RoundWindow, counts: Counts) -> Floats:
     """Seconds of what each job must be run, beyond these rounds."""
     short = window.least_s - window.run_s(counts)
     return np.asarray(np.where(short > 1e-6, short, 0.0))
 
 
-def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bools:
+def _exchange(window: RoundWindow, runs: Bools, kappa: float, longest: float) -> Bools:
     """Each round to the jobs that are worth most in it, as long as that helps.
 
     The last rounds change first: early ones are those that come to pass before the next plan.
@@ -111,7 +111,7 @@ def _exchange(window: Window, runs: Bools, kappa: float, longest: float) -> Bool
 
 
 class _Gains(NamedTuple):
-    """What one round more of each job is worth: milliseconds that it must be run, then welfare."""
+    """Gains by one round more of each job: milliseconds that it must be run, then welfare."""
 
     must_ms: Floats
     more: Floats
@@ -121,13 +121,13 @@ class _Gains(NamedTuple):
         return float(self.must_ms[jobs].sum()), float(self.more[jobs].sum())
 
     def with_slack(self, jobs: Bools) -> tuple[float, float]:
-        """The same, and as much more as sums of floats may be off by."""
+        """Return the sum with as much more as sums of floats may be off by."""
         must_ms, more = self.of(jobs)
         return must_ms, more * (1.0 + 1e-9) + 1e-12
 
 
-def _gains(window: Window, counts: Counts, kappa: float, longest: float) -> _Gains:
-    """What one round more of each job is worth.
+def _gains(window: RoundWindow, counts: Counts, kappa: float, longest: float) -> _Gains:
+    """Return what each job gains by one round more.
 
     Every job with more than `longest` seconds left counts, not the one with the most alone: no
     single one of several could make that shorter.
@@ -164,7 +164,7 @@ def _fit_best(gains: _Gains, gangs: Floats, gpus: float) -> Bools:
     return chosen
 
 
-def _early(window: Window, runs: Bools) -> Bools:
+def _early(window: RoundWindow, runs: Bools) -> Bools:
     """As many rounds for each, those first that matter most early; as it is where that fails."""
     counts = runs.sum(axis=1)
     again = _place(window, counts)

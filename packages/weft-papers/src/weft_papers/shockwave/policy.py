@@ -17,8 +17,8 @@ Deviations  the authors' program has a variable for each job and round; ours has
             a variable for each job and round in windows of up to 120 of them, else round by round,
             each to the jobs that are worth most in it, the last round first; `gap` is what packing
             costs at most: larger windows are worth 0.04 % less than by their program on average and
-            0.7 % at most (`python -m benchmarks.papers.shockwave packing`). Weights are cut at 1e6;
-            late jobs with less than a round to go, whose weight is a hundredth power with the
+            0.7 % at most (`python -m weft_papers.shockwave.published packing`). Weights are cut at
+            1e6; late jobs with less than a round to go, whose weight is a hundredth power with the
             authors, must run. A regulariser worth more than all welfare is met first, and welfare
             is maximised within it: together, welfare would vanish in the solver's tolerance, which
             stops after 200 nodes of its search. Idle GPUs are filled when a round begins, not when
@@ -39,7 +39,7 @@ from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Fairness, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
@@ -52,12 +52,12 @@ from weft.formulas.training.regimes import (
 )
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.shockwave.packing import Packed, fill, plan_rounds
-from weft.policies.shockwave.welfare import HEAVIEST, Window
+from weft_papers.shockwave.packing import RoundSchedule, fill, plan_rounds
+from weft_papers.shockwave.welfare import HEAVIEST, RoundWindow
 
 WHERE = classify(
     Objective.FAIRNESS | Objective.MAKESPAN,
-    Knowledge.DURATIONS,
+    NeededKnowledge.DURATIONS,
     Preemption.STOPS,
     Fairness.FINISH_TIME,
 )
@@ -73,7 +73,7 @@ class ShockwaveMemory:
     since: int
     rounds: tuple[tuple[JobId, ...], ...]
     jobs: tuple[JobId, ...]
-    targets: Mapping[JobId, Series] = field(default_factory=dict)
+    targets: Mapping[JobId, TargetSeries] = field(default_factory=dict)
     gap: float = 0.0
 
 
@@ -108,7 +108,7 @@ class Shockwave:
 
     @property
     def about(self) -> About:
-        """It decides at the beginning of rounds."""
+        """About a policy that decides at the beginning of rounds."""
         return About(
             "shockwave",
             "Zheng et al. 2023",
@@ -147,7 +147,7 @@ class Shockwave:
 
     # ---- the plan
 
-    def _renew(self, view: View, standing: Standing, now: int) -> ShockwaveMemory:
+    def _renew(self, view: View, standing: RoundJobs, now: int) -> ShockwaveMemory:
         """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
         old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
@@ -165,8 +165,8 @@ class Shockwave:
         )
         return ShockwaveMemory(now, rounds, jobs, targets, plan.gap)
 
-    def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Packed:
-        """Which jobs run in which round of the window."""
+    def _plan_rounds(self, at: RoundJobs, goals: Floats, now: int, gpus: float) -> RoundSchedule:
+        """Choose the jobs of each round of the window."""
         kappa, exponent = self._constants(gpus)
         phi = share(gpus, len(goals))
         ends = self.round * (now + self.window)
@@ -188,8 +188,8 @@ class Shockwave:
     def _constants(self, gpus: float) -> tuple[float, float]:  # noqa: ARG002 - others go by them
         return self.kappa, self.exponent
 
-    def _window(self, at: Standing, weight: Floats, gpus: float, least: Floats) -> Window:
-        return Window(
+    def _window(self, at: RoundJobs, weight: Floats, gpus: float, least: Floats) -> RoundWindow:
+        return RoundWindow(
             at.gangs,
             at.epochs,
             at.over,
@@ -202,19 +202,19 @@ class Shockwave:
             least,
         )
 
-    def _favour(self, at: Standing) -> Floats:
+    def _favour(self, at: RoundJobs) -> Floats:
         """More weight for jobs with less to do, around 1 for those in the middle."""
         if not self.shorter:
             return np.ones(len(at.left_s))
         return np.asarray((np.median(at.left_s) / np.maximum(at.left_s, 1.0)) ** self.shorter)
 
-    def _lateness(self, at: Standing, goals: Floats, now: int, phi: float) -> Floats:
-        """When each job would end on its share from now on, over its target."""
+    def _lateness(self, at: RoundJobs, goals: Floats, now: int, phi: float) -> Floats:
+        """Return when each job would end on its share from now on, over its target."""
         return np.asarray((self.round * now + at.left_s / phi) / np.maximum(goals, 1e-9))
 
 
-def _fit(ending: Bools, late: Floats, at: Standing, gpus: float, rounds: int) -> Floats:
-    """What late jobs with less than a round to go must be run: all of it, as far as they fit.
+def _fit(ending: Bools, late: Floats, at: RoundJobs, gpus: float, rounds: int) -> Floats:
+    """Return the time for late jobs with less than a round to go: all of it, as far as they fit.
 
     Each takes the first round with room for its gang: what is promised can be kept.
     """
@@ -232,17 +232,17 @@ def _fit(ending: Bools, late: Floats, at: Standing, gpus: float, rounds: int) ->
 
 
 def _append_targets(
-    targets: Mapping[JobId, Series],
+    targets: Mapping[JobId, TargetSeries],
     jobs: Sequence[JobId],
-    at: Standing,
+    at: RoundJobs,
     now: int,
     phi: float,
-) -> dict[JobId, Series]:
+) -> dict[JobId, TargetSeries]:
     series = {}
     for row, job in enumerate(jobs):
         goal = float(target(at.submitted[row], at.past_s[row], at.left_s[row], phi))
         old = targets.get(job)
-        series[job] = Series(now, now, goal) if old is None else old.append(now, goal)
+        series[job] = TargetSeries(now, now, goal) if old is None else old.append(now, goal)
     return series
 
 
@@ -271,7 +271,7 @@ NOTHING_SEEN = EpochsSoFar()
 
 
 @frozen
-class Progress:
+class EpochProgress:
     """One job: epochs in all and over, seconds of one, seconds behind and predicted ahead."""
 
     epochs: float
@@ -282,7 +282,7 @@ class Progress:
 
 
 @frozen
-class Standing:
+class RoundJobs:
     """The jobs of a view, as columns."""
 
     gangs: Floats
@@ -294,7 +294,7 @@ class Standing:
     left_s: Floats
 
 
-def read_standing(view: View, round_s: float, *, trusting: bool = False) -> Standing:
+def read_standing(view: View, round_s: float, *, trusting: bool = False) -> RoundJobs:
     """By regimes where a job declares any; of others the predictor says what is left.
 
     A job that is still here has its last epoch before it, whatever was counted; unless counts are
@@ -313,16 +313,16 @@ def read_standing(view: View, round_s: float, *, trusting: bool = False) -> Stan
     ]
     columns = np.array([(r.epochs, r.over, r.epoch_s, r.past_s, r.left_s) for r in rows])
     epochs, over, epoch_s, past_s, left_s = columns.reshape(len(rows), 5).T
-    return Standing(
+    return RoundJobs(
         table.need.copy(), table.submitted.copy(), epochs, over, epoch_s, past_s, left_s
     )
 
 
-def _by_regimes(view: View, job: Job, declared: Regimes, most: int) -> Progress:
+def _by_regimes(view: View, job: Job, declared: Regimes, most: int) -> EpochProgress:
     seen = view.training.epochs(job) if view.training is not None else None
     if seen is None:
         seen = NOTHING_SEEN
-    return Progress(
+    return EpochProgress(
         float(declared.epochs),
         float(min(seen.over, most)),
         mean_epoch_s(declared, seen),
@@ -331,11 +331,11 @@ def _by_regimes(view: View, job: Job, declared: Regimes, most: int) -> Progress:
     )
 
 
-def _by_time(ran: float, left: float, round_s: float) -> Progress:
+def _by_time(ran: float, left: float, round_s: float) -> EpochProgress:
     """A job without regimes: its rounds are its epochs."""
     left = max(float(left) if isfinite(left) else UNKNOWN_S, 1.0)
     ran = float(ran)
-    return Progress((ran + left) / round_s, ran / round_s, round_s, ran, left)
+    return EpochProgress((ran + left) / round_s, ran / round_s, round_s, ran, left)
 
 
 # When jobs should end: what they would have had alone on their share, averaged over time.
@@ -344,7 +344,7 @@ MOMENTUM = 0.9
 
 
 @frozen
-class Series:
+class TargetSeries:
     """Targets of a job, each from the round it was set until the next one.
 
     `first` and `last` are rounds of the first and the last target, `value` is the last, and `area`
@@ -356,10 +356,10 @@ class Series:
     value: float
     area: float = 0.0
 
-    def append(self, at: int, value: float) -> Series:
+    def append(self, at: int, value: float) -> TargetSeries:
         """One more target."""
         area = self.area + self.value * (at - self.last)
-        return Series(self.first, at, value, area)
+        return TargetSeries(self.first, at, value, area)
 
     def average(self, at: int) -> float:
         """Mostly the mean over the rounds until `at`, and a tenth the last target."""
@@ -376,5 +376,5 @@ def share(gpus: float, jobs: int) -> float:
 
 
 def target(submitted: float, past_s: float, left_s: float, phi: float) -> float:
-    """When a job ends that has a part `phi` of what it asks for, from its submission on."""
+    """Return when a job ends that has a part `phi` of its request from its submission on."""
     return submitted + (past_s + left_s) / phi

@@ -1,4 +1,4 @@
-"""How many rounds of the window each job gets: Nash welfare, less what the longest job has left.
+"""Rounds of the window for each job: Nash welfare, less what the longest job has left.
 
 Only the count of a job's rounds matters to the objective, so the program is over counts, and the
 logarithm, being concave, needs no integer variables of its own.
@@ -31,7 +31,7 @@ HEAVIEST = 1e6  # beyond this a weight only hurts the solver
 
 
 @frozen
-class Window:
+class RoundWindow:
     """Jobs, as columns, before `rounds` rounds of `round_s` seconds on `gpus` GPUs.
 
     `epochs` are all of a job's, `over` those done, `epoch_s` the seconds of one; `left_s` is what
@@ -67,8 +67,8 @@ def log_progress(progress: Floats | float) -> Floats:
     return np.asarray(np.interp(progress, KNOTS, AT_KNOTS))
 
 
-def value(window: Window, counts: Floats | Counts, kappa: float) -> float:
-    """What a plan is worth."""
+def value(window: RoundWindow, counts: Floats | Counts, kappa: float) -> float:
+    """Return the worth of a plan."""
     run = window.run_s(counts)
     progress = (window.over + run / window.epoch_s) / window.epochs
     welfare = float((window.weight * log_progress(progress)).sum())
@@ -77,7 +77,7 @@ def value(window: Window, counts: Floats | Counts, kappa: float) -> float:
 
 
 def choose_counts(
-    window: Window, kappa: float, gap: float = GAP, most: Counts | None = None
+    window: RoundWindow, kappa: float, gap: float = GAP, most: Counts | None = None
 ) -> Counts | None:
     """Rounds of each job that are worth the most, no more than `most` of any.
 
@@ -89,7 +89,7 @@ def choose_counts(
     return None if solution is None else np.rint(solution[: len(window)]).astype(np.int64)
 
 
-def choose_rounds(window: Window, kappa: float) -> Bools | None:
+def choose_rounds(window: RoundWindow, kappa: float) -> Bools | None:
     """Jobs x rounds that are worth the most, by the published program; None if there are none."""
     solution = _find(window, kappa, GAP, None, exact=True)
     if solution is None:
@@ -98,7 +98,7 @@ def choose_rounds(window: Window, kappa: float) -> Bools | None:
 
 
 def _find(
-    window: Window, kappa: float, gap: float, most: Counts | None, *, exact: bool
+    window: RoundWindow, kappa: float, gap: float, most: Counts | None, *, exact: bool
 ) -> Floats | None:
     if (window.least_s > window.run_s(np.full(len(window), window.rounds)) + 1e-6).any():
         return None
@@ -113,14 +113,14 @@ def _find(
         return None
 
 
-def _dominates(window: Window, kappa: float) -> bool:
-    """Whether one round less of the longest remainder is worth more than all welfare there is."""
+def _dominates(window: RoundWindow, kappa: float) -> bool:
+    """Return true if one round less of the longest remainder outweighs all welfare there is."""
     most = -float((window.weight * log_progress(window.over / window.epochs)).sum())
     return kappa * window.round_s > most / (len(window) * window.rounds)
 
 
-def _shorten_longest(window: Window) -> Floats | None:
-    """How much each job must be run for the least longest remainder; None where nothing fits.
+def _shorten_longest(window: RoundWindow) -> Floats | None:
+    """Return run times with the least longest remainder; None where nothing fits.
 
     A regulariser that dominates would drown welfare in the solver's tolerance: the least remainder
     is found first, and welfare is then maximised within it.
@@ -150,7 +150,9 @@ def _shorten_longest(window: Window) -> Floats | None:
     return np.maximum(least(high), 0.0)
 
 
-def _solve(window: Window, kappa: float, gap: float, most: Counts | None, *, exact: bool) -> Floats:
+def _solve(
+    window: RoundWindow, kappa: float, gap: float, most: Counts | None, *, exact: bool
+) -> Floats:
     """Columns: counts, seconds run between knots, and the most that is left beyond the least.
 
     If `exact`, every job and round as well.
@@ -178,7 +180,7 @@ def _solve(window: Window, kappa: float, gap: float, most: Counts | None, *, exa
     return solution.x
 
 
-def _add_rounds(window: Window, matrix: Sparse, limits: Floats) -> tuple[Sparse, Floats]:
+def _add_rounds(window: RoundWindow, matrix: Sparse, limits: Floats) -> tuple[Sparse, Floats]:
     """Columns for each job and round: no round beyond the GPUs, no count beyond its rounds."""
     n, rounds, left = len(window), window.rounds, matrix.shape[1]
     job, at = (part.ravel() for part in np.indices((n, rounds)))
@@ -191,7 +193,7 @@ def _add_rounds(window: Window, matrix: Sparse, limits: Floats) -> tuple[Sparse,
     return matrix.above(more), np.append(limits, free)
 
 
-def _limits(window: Window, job: NDArray[np.intp], floor: float) -> tuple[Sparse, Floats]:
+def _limits(window: RoundWindow, job: NDArray[np.intp], floor: float) -> tuple[Sparse, Floats]:
     """Rows: the room; run <= rounds; left - run <= longest; run >= least; gangs that collide."""
     n, count = len(window), np.arange(len(window))
     segment, last = n + np.arange(len(job)), n + len(job)
@@ -236,7 +238,7 @@ def find_collisions(gangs: Floats, gpus: float) -> list[tuple[NDArray[np.intp], 
     return collisions
 
 
-def _segments(window: Window) -> tuple[NDArray[np.intp], Floats, Floats]:
+def _segments(window: RoundWindow) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Owner, width in progress and slope of every piece of logarithm that is still ahead."""
     now = (window.over / window.epochs)[:, None]
     low, high = KNOTS[None, :-1], KNOTS[None, 1:]

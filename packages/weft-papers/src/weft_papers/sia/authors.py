@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Assumes
 from weft.core.state.cells import Floats
-from weft.policies.sia import Sia
+from weft_papers.sia.policy import Sia
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.native import compiled
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import (
@@ -39,17 +38,18 @@ from weft.pieces.size.configs import (
     rigid_configs,
     valid_configs,
 )
-from weft.solve.multiple_choice import NONE, Problem, choose
+from weft.pieces.size.levels import fill_levels
+from weft.solve.few_jobs import NONE, ChoiceProblem
+from weft.solve.multiple_choice import choose
 
-INVALID = 1e-4
 HEAVIEST = 3000.0
 WHERE = tax.classify(
     tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
-    tax.Knowledge.SPEEDS,
+    tax.NeededKnowledge.SPEEDS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     tax.Heterogeneity.SPEEDS,
     tax.Elasticity.GPUS,
-    tax.Topology.CONSOLIDATED,
+    tax.TopologyKnowledge.CONSOLIDATED,
     tax.Fairness.JOBS,
 )
 
@@ -65,7 +65,7 @@ class LastProgram:
     prices: Floats
 
     def answers(self, worth: Floats, pinned: Floats, capacity: Floats) -> bool:
-        """Whether this very program was solved."""
+        """Return true if this very program was solved."""
         return (
             np.array_equal(self.worth, worth)
             and np.array_equal(self.pinned, pinned)
@@ -124,7 +124,7 @@ class Sia:
         return Sizes({row: configs[size] for row, size in enumerate(pick) if size >= 0}, last)
 
     def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
-        """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
+        """Return the worth of each size to each row: lambda less its weight, or -inf."""
         units = self._units(view, configs)
         goodput = self._goodputs(view, configs, units)
         level = np.empty_like(goodput)
@@ -184,7 +184,7 @@ class Sia:
         np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         open_rows = np.flatnonzero(pick < 0)
         answer = choose(
-            Problem(worth[open_rows], kind, count, room),
+            ChoiceProblem(worth[open_rows], kind, count, room),
             gap=self._gap,
             step=self._step,
             start=None if last is None else last.prices,
@@ -193,21 +193,7 @@ class Sia:
         return LastProgram(worth, pinned, capacity, pick.astype(float), answer.prices)
 
 
-@compiled
-def fill_levels(
-    goodput: Floats, units: Floats, level: Floats, held: Floats, factor: Floats
-) -> None:
-    """Into `level`: goodputs over a job's worst, in GPUs of one replica, less for a restart."""
-    allowed = goodput > 0.0
-    worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
-    least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
-    unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
-    level[:] = np.where(allowed, unit * goodput / least, INVALID)
-    moving = (held >= 0)[:, None] & (held[:, None] != np.arange(goodput.shape[1])[None, :])
-    level[:] = np.where(moving & allowed, level * factor[:, None], level)
-
-
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
-    """How much of a job's life a restart now would leave for work; 1 for the very young."""
+    """Return the part of a life that a restart now would leave for work; 1 for the very young."""
     factor = np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
     return np.where(age < seconds, 1.0, factor)

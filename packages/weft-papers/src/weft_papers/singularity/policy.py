@@ -29,16 +29,16 @@ import numpy as np
 from weft.core.errors import bad_values
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.about import About, Controls, Ties
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.policy import recall
+from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.place.resize import resize
-from weft.policies.singularity.sizes import Claim, Sizes, Tier, choose_sizes, tier_of
+from weft_papers.singularity.sizes import Claim, ServiceTier, Sizes, choose_sizes, tier_of
+from weft_papers.singularity.splicing import CheckpointCost, Iteration, find_legal_sizes
 
 ABOUT = About(
     "singularity",
@@ -49,7 +49,7 @@ ABOUT = About(
     ties=Ties.NONE,
     taxonomy=classify(
         Objective.GUARANTEES | Objective.UTILIZATION,
-        Knowledge.NOTHING,
+        NeededKnowledge.NOTHING,
         Preemption.STOPS | Preemption.RESIZES | Preemption.MOVES,
         Elasticity.GPUS,
     ),
@@ -59,7 +59,7 @@ NEAR, CURED = 0.1, 0.3  # so far above its target a standard job is safe, and we
 
 @frozen
 class SingularityMemory:
-    """What jobs held since when, within the window, and when they were moved for others."""
+    """GPUs that jobs held over the window, and the last time each was moved for others."""
 
     held: Mapping[JobId, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     moved: Mapping[JobId, float] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Singularity:
         claims = [self._claim(view, row, held) for row in self._whole(view)]
         mark = view.free.mark()
         sizes = choose_sizes(claims, _room(view), Iteration())
-        price = Price(self.gain_s, self.rest_s, Checkpoint())
+        price = Price(self.gain_s, self.rest_s, CheckpointCost())
         placing = Placing(view, price, forget(memory.moved, view))
         changes = placing.place(sizes)
         view.free.rollback(mark)
@@ -119,7 +119,7 @@ class Singularity:
     def _account(
         self, view: View, memory: SingularityMemory
     ) -> dict[JobId, tuple[tuple[float, float], ...]]:
-        """What every job held up to now; a loss since the last decision happened just now."""
+        """Return the GPUs that jobs held up to now; a loss since the last decision is dated now."""
         oldest, held = view.now - self.window, {}
         for row, job in enumerate(view.table.jobs):
             points = memory.held.get(job.id, ((job.submitted, 0.0),))
@@ -145,12 +145,13 @@ class Singularity:
         return Claim(
             row,
             tier,
-            target - fraction if tier is not Tier.BASIC else 0.0,
+            target - fraction if tier is not ServiceTier.BASIC else 0.0,
             sizes if has in (0, *sizes) else tuple(sorted({*sizes, has})),
             (view.cluster.kind_of(on),) if on is not None else acceptable(job, view.free),
             has,
-            urgent=tier is Tier.PREMIUM or (tier is Tier.STANDARD and fraction < safe),
-            firm=on is not None and not job.preemptible,
+            urgent=tier is ServiceTier.PREMIUM
+            or (tier is ServiceTier.STANDARD and fraction < safe),
+            firm=on is not None and not job.stoppable,
         )
 
 
@@ -175,7 +176,7 @@ Points = Sequence[tuple[float, float]]  # (from when on, devices held), in order
 
 
 def gpu_fraction(points: Points, asked: float, since: float, until: float) -> float:
-    """Of the time from `since` to `until`; more devices than `asked` count for no more.
+    """Return the part of the GPUs asked for, from `since` to `until`, that was held; 1 for no time.
 
     1 where there is no time yet.
     """
@@ -191,7 +192,7 @@ def gpu_fraction(points: Points, asked: float, since: float, until: float) -> fl
 
 
 def window_fractions(points: Points, asked: float, window: float, end: float) -> list[float]:
-    """Of each window since the first point, the last one cut at `end`."""
+    """Return the GPU fraction of each window since the first point, the last one cut at `end`."""
     fractions, since = [], points[0][0]
     while since < end - 1e-6:
         until = min(since + window, end)
@@ -221,14 +222,14 @@ Changes = dict[JobId, Allocation | None]
 
 @frozen
 class Price:
-    """When a move pays: a gang on one node is worth `gain_s` seconds of each of its devices.
+    """Rule of moves that pay: a gang on one node is worth `gain_s` seconds of each device.
 
     A job is moved for others' sake at most once in `rest_s` seconds.
     """
 
     gain_s: float
     rest_s: float
-    checkpoint: Checkpoint
+    checkpoint: CheckpointCost
 
 
 @dataclass(slots=True)
@@ -241,7 +242,7 @@ class Placing:
     changes: Changes = field(default_factory=dict)
 
     def place(self, sizes: Sizes) -> Changes:
-        """What changes if rows hold these sizes and no others hold any."""
+        """Return the changes after which rows hold these sizes and no others hold any."""
         view, grow = self.view, list[int]()
         for row, on in enumerate(view.table.allocations):
             if on is None or view.job(row).demand.share < 1.0:
@@ -327,12 +328,12 @@ class Placing:
             if on is None or len(on.slices) > 1 or on.slices[0].node != name:
                 continue
             rested = view.now - self.moved.get(job.id, -1e18) >= self.price.rest_s
-            if rested and job.preemptible and job.demand.share == 1.0 and not job.demand.nodes:
+            if rested and job.stoppable and job.demand.share == 1.0 and not job.demand.nodes:
                 guests.append((job.demand.gpus, row, on))
         return [(row, on) for _, row, on in sorted(guests, key=lambda guest: guest[:2])]
 
     def _now(self, row: int) -> Allocation | None:
-        """What a row holds, also after what was decided so far."""
+        """Return the allocation of a row after what was decided so far."""
         job = self.view.job(row).id
         return self.changes[job] if job in self.changes else self.view.allocation(row)
 

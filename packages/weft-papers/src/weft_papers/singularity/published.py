@@ -1,4 +1,4 @@
-"""Singularity's tiers under load: `python -m benchmarks.papers.singularity [--quick]`.
+"""Singularity's tiers under load: `python -m weft_papers.singularity.published [--quick]`.
 
 64 GPUs in nodes of 8; a fifth of the work is premium, two fifths each are standard and basic; jobs
 run on any divisor of their GPUs, ranks taking turns (`--perf splicing`). The GPU fraction of a job
@@ -24,10 +24,10 @@ from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.formulas.sharing.splicing import Checkpoint, Iteration
-from weft.policies.singularity.policy import window_fractions
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
+from weft_papers.singularity.policy import window_fractions
+from weft_papers.singularity.splicing import CheckpointCost, Iteration
 
 GPUS, CLUSTER = 64, "8x8:v100"
 LOADS = (0.8, 1.0, 1.15, 1.3)
@@ -89,8 +89,8 @@ def show(policy: str, load: float, measured: Measured) -> None:
 
 
 def show_mechanism() -> None:
-    """What the law of splicing and the price of a move come to, beside the paper's."""
-    law, saved = Iteration(), Checkpoint()
+    """Print the law of splicing and the price of a move, beside the paper's."""
+    law, saved = Iteration(), CheckpointCost()
     for devices in (4, 2):
         over = devices / 8 / law.speed(devices, 8) - 1.0
         print(f"8 ranks on {devices} GPUs: {100 * over:+.1f} % over the ideal (paper: below +3 %)")

@@ -1,4 +1,4 @@
-"""How many devices every job gets: guarantees first, then the least of each, then the rest."""
+"""Device counts of all jobs: guarantees first, then the least of each, then the rest."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from enum import IntEnum
 
 from weft.core.model.job import Job
 from weft.core.model.job import Tier as Hold
-from weft.formulas.sharing.splicing import Iteration
 from weft.frozen import frozen
+from weft_papers.singularity.splicing import Iteration
 
 
-class Tier(IntEnum):
-    """How much of its GPU time a job is guaranteed."""
+class ServiceTier(IntEnum):
+    """The part of its GPU time that a job is guaranteed."""
 
     PREMIUM = 0
     STANDARD = 1
     BASIC = 2
 
 
-def tier_of(job: Job) -> Tier:
+def tier_of(job: Job) -> ServiceTier:
     """Above normal priority premium, below it or opportunistic basic, else standard."""
     if job.priority < 0.0 or job.tier is Hold.OPPORTUNISTIC:
-        return Tier.BASIC
-    return Tier.PREMIUM if job.priority > 0.0 else Tier.STANDARD
+        return ServiceTier.BASIC
+    return ServiceTier.PREMIUM if job.priority > 0.0 else ServiceTier.STANDARD
 
 
 @frozen
 class Claim:
-    """What one row could use: sizes from the least to the full one, on any of `kinds`.
+    """Sizes that one row could use, from the least to the full one, on any of `kinds`.
 
     `deficit` is what it lacks of its guarantee; `urgent` says that it must get all it can now. Who
     is `firm` keeps what it holds.
     """
 
     row: int
-    tier: Tier
+    tier: ServiceTier
     deficit: float
     sizes: tuple[int, ...]
     kinds: tuple[str, ...]
@@ -54,7 +54,7 @@ def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) 
     for claim in (firm for firm in claims if firm.firm):
         deal.grant(claim, claim.held)
     rest = [claim for claim in claims if not claim.firm]
-    for tier in (Tier.PREMIUM, Tier.STANDARD):
+    for tier in (ServiceTier.PREMIUM, ServiceTier.STANDARD):
         urgent = _ranked(claim for claim in rest if claim.tier is tier and claim.urgent)
         # Jobs at full size stay there: too few devices for all should not fail all.
         urgent.sort(key=lambda claim: -claim.held / claim.sizes[-1])

@@ -6,10 +6,10 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Allocation, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.formulas.sharing.splicing import Checkpoint, Iteration, IterationParts
 from weft.frozen import frozen
 from weft.perf.sharing.colocation import CONTENTION
 from weft.perf.sharing.hinted_profile import profile_of
+from weft_papers.singularity.splicing import CheckpointCost, Iteration, IterationParts
 
 
 @frozen
@@ -39,9 +39,9 @@ class Splicing(IterationParts):
         return Iteration(self.compute, self.allreduce, self.update, self.switch, self.squash)
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        """What a move costs."""
-        return Checkpoint(
+    def checkpoint(self) -> CheckpointCost:
+        """Return the sizes and bandwidths that a move depends on."""
+        return CheckpointCost(
             self.state_gb,
             self.private_gb,
             storage_gbps=self.storage_gbps,
@@ -58,7 +58,6 @@ class Splicing(IterationParts):
         return trace
 
     def profile(self, job: Job) -> Profile:
-        """What came with the job."""
         return profile_of(job)
 
     def restart(self, job: Job, *, first: bool) -> float:

@@ -27,7 +27,7 @@ class IterationParts:
 
 @frozen
 class Iteration(IterationParts):
-    """How long one takes on fewer devices.
+    """Time of an iteration on fewer devices than ranks.
 
     `swap` is the copy of parameters and optimiser state to or from the host, where ranks do not
     share them.
@@ -67,8 +67,8 @@ def find_legal_sizes(ranks: int, least: int) -> tuple[int, ...]:
 
 
 @frozen
-class Checkpoint:
-    """What is saved of a job, in GB, and what saving and restoring takes.
+class CheckpointCost:
+    """Size of a job's checkpoint in GB, and the time to save and restore it.
 
     `state_gb` are parameters and optimiser states, the same in all ranks; `private_gb` other device
     memory of a rank; of the host image of a rank `host_gb` is its own and `shared_gb` the same in
@@ -84,7 +84,7 @@ class Checkpoint:
     restore_s: float = 20.0
 
     def size_gb(self, ranks: int) -> float:
-        """What is written, each content once."""
+        """Return the GB that are written, each content once."""
         return self.state_gb + ranks * (self.private_gb + self.host_gb) + self.shared_gb
 
     def save_s(self, ranks: int, nodes: int = 1) -> float:

@@ -25,7 +25,7 @@ import numpy as np
 from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
@@ -35,7 +35,10 @@ from weft.pieces.size.plain import choose_kinds
 
 FLAT = 1e-9
 WHERE = classify(
-    Objective.QUALITY, Knowledge.LOSSES, Preemption.STOPS | Preemption.RESIZES, Elasticity.GPUS
+    Objective.QUALITY,
+    NeededKnowledge.LOSSES,
+    Preemption.STOPS | Preemption.RESIZES,
+    Elasticity.GPUS,
 )
 
 
@@ -85,7 +88,7 @@ def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | No
 
 
 def reduction(learned: LossSoFar, most: int, epoch: float) -> Floats | None:
-    """What an epoch on up to `most` GPUs lowers the loss, in largest changes; None if unknown.
+    """Return the fall of the loss in an epoch on up to `most` GPUs, in largest changes, or None.
 
     Before there is a law, every iteration is taken to lower it as the last one did.
     """
@@ -144,14 +147,14 @@ def grow_by_gain(counts: dict[int, int], known: dict[int, Floats], left: int) ->
 
 
 def _gain(known: Floats, now: int) -> list[float]:
-    """What one GPU more is worth; nothing at the most, or where the loss is flat."""
+    """Return the gain by one GPU more: none at the most, or where the loss is flat."""
     if now + 1 >= len(known) or known[now + 1] - known[now] <= FLAT:
         return []
     return [float(known[now + 1] - known[now])]
 
 
 def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[int]:
-    """Which jobs are served first, if not all have room: the bound, newcomers, the steepest."""
+    """Return rows in order of service if not all have room: the bound, newcomers, the steepest."""
     keys = []
     for row, (job, falls) in enumerate(zip(view.table.jobs, known, strict=True)):
         least = job.demand.min

@@ -1,4 +1,4 @@
-"""Which jobs to admit, and in which size: a knapsack of several resources, one choice a job.
+"""Admission of jobs and their sizes: a knapsack of several resources, one choice per job.
 
 The scheme of Frieze and Clarke (1984): a few jobs are fixed in, whatever is worth more than the
 least of them is left out, the rest is a linear program whose corner is rounded down; at most one
@@ -24,7 +24,7 @@ SMALL = 60
 
 
 @frozen
-class Offers:
+class KnapsackItems:
     """Choices: whose they are, what they are worth, and what they take (choices x resources)."""
 
     owner: Rows
@@ -34,13 +34,13 @@ class Offers:
     def __len__(self) -> int:
         return len(self.worth)
 
-    def kept(self, keep: Bools) -> Offers:
+    def kept(self, keep: Bools) -> KnapsackItems:
         """Some of them."""
-        return Offers(self.owner[keep], self.worth[keep], self.need[keep])
+        return KnapsackItems(self.owner[keep], self.worth[keep], self.need[keep])
 
 
 def choose(
-    offers: Offers, room: Floats, *, fixed: int = 1, budget: int | None = BUDGET
+    offers: KnapsackItems, room: Floats, *, fixed: int = 1, budget: int | None = BUDGET
 ) -> list[int]:
     """The choices taken, at most one an owner, within the room.
 
@@ -53,14 +53,14 @@ def choose(
         return []
     usable = offers.kept(able)
     # Decisions do not depend on the unit of worth, and solvers like numbers about 1.
-    usable = Offers(usable.owner, usable.worth / usable.worth.max(), usable.need)
+    usable = KnapsackItems(usable.owner, usable.worth / usable.worth.max(), usable.need)
     best = approximate(usable, room, fixed, budget)
     if len(usable) <= SMALL:
         best = max(best, _optimum(usable, room), key=lambda chosen: usable.worth[chosen].sum())
     return [int(names[i]) for i in sorted(best)]
 
 
-def _optimum(offers: Offers, room: Floats) -> list[int]:
+def _optimum(offers: KnapsackItems, room: Floats) -> list[int]:
     """The best choices, by a program in whole numbers."""
     owners, owner = np.unique(offers.owner, return_inverse=True)
     once = np.zeros((len(owners), len(offers)))
@@ -71,7 +71,7 @@ def _optimum(offers: Offers, room: Floats) -> list[int]:
     return [int(i) for i in np.flatnonzero(optimum.x > 0.5)]
 
 
-def greedy(offers: Offers, room: Floats, taken: list[int] | None = None) -> list[int]:
+def greedy(offers: KnapsackItems, room: Floats, taken: list[int] | None = None) -> list[int]:
     """Whatever still fits beside what is taken, by worth for each part of the room it takes."""
     chosen = list(taken or ())
     left = room - offers.need[chosen].sum(axis=0)
@@ -92,7 +92,7 @@ def greedy(offers: Offers, room: Floats, taken: list[int] | None = None) -> list
 class _Problem:
     """The choices that fit, with what the first linear program says about them."""
 
-    def __init__(self, offers: Offers, room: Floats) -> None:
+    def __init__(self, offers: KnapsackItems, room: Floats) -> None:
         self.offers, self.room = offers, room
         x, duals = _solve(offers, room)
         self.root = x
@@ -145,7 +145,7 @@ class _Problem:
         return np.asarray(with_it >= incumbent - TINY)
 
 
-def approximate(offers: Offers, room: Floats, fixed: int, budget: int | None) -> list[int]:
+def approximate(offers: KnapsackItems, room: Floats, fixed: int, budget: int | None) -> list[int]:
     """The best found by fixing up to `fixed` jobs in at a time; each choice must fit alone.
 
     With `budget` None every set that may win is tried, and what is found is worth at least
@@ -202,7 +202,7 @@ def _round_down(x: Floats) -> list[int]:
     return whole
 
 
-def _solve(offers: Offers, room: Floats) -> tuple[Floats, Floats]:
+def _solve(offers: KnapsackItems, room: Floats) -> tuple[Floats, Floats]:
     """The linear program over parts of choices, at most one whole an owner; prices of resources.
 
     Each resource is counted in parts of the room there is.

@@ -28,20 +28,26 @@ import numpy as np
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
-from weft.formulas.training.learning import Ratios
-from weft.formulas.training.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
+from weft.formulas.training.tasks import (
+    RESOURCES,
+    Ratios,
+    SigmoidUtility,
+    Tasks,
+    tasks_of,
+    utility_of,
+)
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.pieces.place.tasks import Room, evenly, shrink
-from weft.solve.knapsack import BUDGET, Offers, choose
-from weft.solve.sum_of_ratios import Inner, by_grid, by_scan
+from weft_papers.optimus.tasks import NodeRemainder, place_evenly, shrink
+from weft_papers.smd.knapsack import BUDGET, KnapsackItems, choose
+from weft_papers.smd.sum_of_ratios import Inner, by_grid, by_scan
 
 WHERE = classify(
     Objective.QUALITY,
-    Knowledge.DURATIONS | Knowledge.WORTH,
+    NeededKnowledge.DURATIONS | NeededKnowledge.WORTH,
     Preemption.NEVER,
     Elasticity.GPUS | Elasticity.SERVERS,
 )
@@ -79,8 +85,8 @@ class Smd:
         """Sizes, admission, places."""
         if not view.cluster.nodes or not view.table.waiting:
             return Plan()
-        room = Room(view, self.node_gbps)
-        offered = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))
+        room = NodeRemainder(view, self.node_gbps)
+        offered = offers_of(view, SizeSearch(self.rungs, self.eps, self.exact, self.node_gbps))
         if not offered.sizes:
             return Plan()
         left = np.concatenate([room.of(kind) for kind in view.cluster.kinds])
@@ -93,7 +99,7 @@ class Smd:
 
 
 def _widen(offered: JobOffers, chosen: list[int], left: Floats) -> list[int]:
-    """The same jobs in faster sizes, worth no less, as far as there is unused room.
+    """Give chosen jobs faster sizes, worth no less, as far as there is unused room.
 
     Many sizes are worth nearly the same long before a job's target: the knapsack takes the
     smallest, also where the rest would lie idle.
@@ -113,7 +119,7 @@ def _widen(offered: JobOffers, chosen: list[int], left: Floats) -> list[int]:
 
 
 def _place_offers(
-    view: View, offered: JobOffers, chosen: list[int], left: Floats, room: Room
+    view: View, offered: JobOffers, chosen: list[int], left: Floats, room: NodeRemainder
 ) -> dict[JobId, Allocation | None]:
     """Places for the chosen, the most worth for its room first; then for jobs that still fit."""
     changes: dict[JobId, Allocation | None] = {}
@@ -138,7 +144,7 @@ def _place_offers(
 
 
 def _something(
-    view: View, offered: JobOffers, density: Floats, room: Room
+    view: View, offered: JobOffers, density: Floats, room: NodeRemainder
 ) -> dict[JobId, Allocation | None]:
     """On an idle cluster that holds no whole size of any job: what fits of the best."""
     for i in np.argsort(-density, kind="stable").tolist():
@@ -150,9 +156,9 @@ def _something(
     return {}
 
 
-def _place(view: View, size: Size, room: Room) -> Allocation | None:
+def _place(view: View, size: RowSize, room: NodeRemainder) -> Allocation | None:
     if size.tasks is not None:
-        return evenly(size.tasks, size.workers, size.servers, room, size.kind)
+        return place_evenly(size.tasks, size.workers, size.servers, room, size.kind)
     job = view.job(size.row)
     demand = replace(job.demand, gpus=size.workers, kinds=(size.kind,))
     place = fewest_nodes(replace(job, demand=demand), view.free)
@@ -160,7 +166,7 @@ def _place(view: View, size: Size, room: Room) -> Allocation | None:
 
 
 def _parts(view: View) -> Floats:
-    """Of each kind, the parts of devices that are left beside others' parts."""
+    """Return, for each kind, the parts of devices that are left beside others' parts."""
     parts = []
     for kind in view.cluster.kinds:
         shared = view.free.with_room(kind, 0.0)
@@ -175,10 +181,10 @@ def _parts(view: View) -> Floats:
 # most.
 
 
-ANY_TIME = Utility(1.0, 0.0, 0.0)  # of a job that does not say what it is worth
+ANY_TIME = SigmoidUtility(1.0, 0.0, 0.0)  # of a job that does not say what it is worth
 
 
-class Size(NamedTuple):
+class RowSize(NamedTuple):
     """A size of a row; `tasks` None has no servers."""
 
     row: int
@@ -197,8 +203,8 @@ class Open(NamedTuple):
 
 
 @frozen
-class Ladder:
-    """How sizes are found: `rungs` caps, each half of the one above; by grid or by scan.
+class SizeSearch:
+    """Options of the search for sizes: `rungs` caps, each half of the one above; grid or scan.
 
     `node_gbps` is the link of a node.
     """
@@ -212,14 +218,14 @@ class Ladder:
 class JobOffers(NamedTuple):
     """Sizes, the offers they make, and how long each takes; each kind's resources are apart."""
 
-    sizes: list[Size]
-    offers: Offers
+    sizes: list[RowSize]
+    offers: KnapsackItems
     seconds: Floats
 
 
-def offers_of(view: View, ladder: Ladder) -> JobOffers:
+def offers_of(view: View, ladder: SizeSearch) -> JobOffers:
     """Everything that waiting jobs offer."""
-    sizes: list[Size] = []
+    sizes: list[RowSize] = []
     seconds: list[float] = []
     served, plain = _waiting(view)
     for size, took in (*_served(view, served, ladder), *_plain(view, plain, ladder)):
@@ -233,7 +239,7 @@ def offers_of(view: View, ladder: Ladder) -> JobOffers:
     owner = np.array([size.row for size in sizes], dtype=np.intp)
     return JobOffers(
         sizes,
-        Offers(owner, worth, need.reshape(len(sizes), len(kinds) * len(RESOURCES))),
+        KnapsackItems(owner, worth, need.reshape(len(sizes), len(kinds) * len(RESOURCES))),
         np.array(seconds),
     )
 
@@ -253,7 +259,7 @@ def _waiting(view: View) -> tuple[list[Open], list[int]]:
     return served, plain
 
 
-def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, float]]:
+def _served(view: View, jobs: list[Open], ladder: SizeSearch) -> list[tuple[RowSize, float]]:
     if not jobs:
         return []
     total = np.max([_capacity(view, kind) for kind in view.cluster.kinds], axis=0)
@@ -264,7 +270,7 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
     demands = [view.job(job.row).demand for job in jobs]
     least = np.array([float(demand.min) for demand in demands])
     beside = {kind: _beside(view, kind, jobs, ladder.node_gbps) for kind in view.cluster.kinds}
-    offers: list[tuple[Size, float]] = []
+    offers: list[tuple[RowSize, float]] = []
     seen: set[tuple[int, str, int, int]] = set()
     for rung in range(ladder.rungs):
         inner = Inner(
@@ -284,7 +290,7 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
                 if p >= 1 and (offered.row, kind, w, p) not in seen:
                     seen.add((offered.row, kind, w, p))
                     seconds = offered.ratios.at(w, p) * _left(view, offered)
-                    offers.append((Size(offered.row, kind, w, p, offered.tasks), seconds))
+                    offers.append((RowSize(offered.row, kind, w, p, offered.tasks), seconds))
     return offers
 
 
@@ -307,22 +313,22 @@ def _left(view: View, job: Open) -> float:
     return 1.0 if steps is None else min(steps / job.tasks.steps, 1.0)
 
 
-def _plain(view: View, rows: list[int], ladder: Ladder) -> list[tuple[Size, float]]:
+def _plain(view: View, rows: list[int], ladder: SizeSearch) -> list[tuple[RowSize, float]]:
     """Speed in proportion to GPUs, and an unknown end without an estimate."""
     if not rows:
         return []
     left = view.remaining()
-    offers: list[tuple[Size, float]] = []
+    offers: list[tuple[RowSize, float]] = []
     for row in rows:
         demand = view.job(row).demand
         counts = {max(demand.max >> rung, demand.min) for rung in range(ladder.rungs)}
         for count in sorted(counts, reverse=True):
             seconds = float(left[row]) * demand.gpus / count
-            offers += [(Size(row, kind, count, 0, None), seconds) for kind in _kinds(view, row)]
+            offers += [(RowSize(row, kind, count, 0, None), seconds) for kind in _kinds(view, row)]
     return offers
 
 
-def _worth(view: View, sizes: list[Size], seconds: Floats) -> Floats:
+def _worth(view: View, sizes: list[RowSize], seconds: Floats) -> Floats:
     utilities = {size.row: utility_of(view.job(size.row)) or ANY_TIME for size in sizes}
     worth = np.zeros(len(sizes))
     for i, size in enumerate(sizes):
@@ -332,7 +338,7 @@ def _worth(view: View, sizes: list[Size], seconds: Floats) -> Floats:
     return worth
 
 
-def _need(view: View, size: Size) -> Floats:
+def _need(view: View, size: RowSize) -> Floats:
     if size.tasks is not None:
         return size.tasks.need(size.workers, size.servers)
     share = size.workers * view.job(size.row).demand.share

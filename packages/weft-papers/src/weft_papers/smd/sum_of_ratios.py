@@ -1,4 +1,4 @@
-"""How many workers and servers a job should have: the least of a sum of two ratios.
+"""Numbers of workers and servers for a job: the least of a sum of two ratios.
 
 The inner problem of SMD (INFOCOM 2021), for many jobs at once. A job takes
 fixed + a / w + (b w + c) / p seconds on w workers and p servers, within caps on several resources.

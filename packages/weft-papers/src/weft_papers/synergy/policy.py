@@ -29,15 +29,23 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Sharing, Slice
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Heterogeneity, Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import Heterogeneity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Rows
 from weft.frozen import frozen
 from weft.pieces.order.keys import lateness
-from weft.policies.synergy.servers import EPS, Allotment, Grant, Parts, Point, Server, Want
-from weft.policies.synergy.tune import fill, greedy, proportional, squeeze_in, tune
 from weft.solve.linear_program import NoSolution, Sparse, maximise
+from weft_papers.synergy.servers import (
+    EPS,
+    Allotment,
+    Parts,
+    RoundJob,
+    ServerGrant,
+    ServerPoint,
+    SynergyServer,
+)
+from weft_papers.synergy.tune import fill, greedy, proportional, squeeze_in, tune
 
 # ---- OPT: the best host parts on one large server, then a placement of them on the real ones
 #
@@ -65,7 +73,7 @@ def optimal(allotment: Allotment) -> None:
         squeeze_in(allotment, number, allotment.fair if slower else least)
 
 
-def super_server(allotment: Allotment) -> dict[int, Point]:
+def super_server(allotment: Allotment) -> dict[int, ServerPoint]:
     """The points with the greatest sum of speeds on one large server; no job below its share."""
     alike: dict[tuple[object, int], list[int]] = {}
     for number, want in enumerate(allotment.wants):
@@ -86,14 +94,14 @@ def super_server(allotment: Allotment) -> dict[int, Point]:
     limits = np.concatenate([np.array(total) + EPS, sizes, -sizes])
     chosen = np.rint(maximise(cost, matrix, limits, whole=True).x).astype(int)
     left = [list(group) for group in groups]
-    points: dict[int, Point] = {}
+    points: dict[int, ServerPoint] = {}
     for (g, point), count in zip(columns, chosen, strict=True):
         for _ in range(count):
             points[left[g].pop(0)] = point
     return points
 
 
-def _place(allotment: Allotment, points: Mapping[int, Point]) -> dict[int, Parts]:
+def _place(allotment: Allotment, points: Mapping[int, ServerPoint]) -> dict[int, Parts]:
     """The jobs that the placement program puts whole on one server, or in whole GPUs on several."""
     numbers, servers = list(points), range(len(allotment.servers))
     pairs = list(product(range(len(numbers)), servers))
@@ -115,7 +123,7 @@ def _place(allotment: Allotment, points: Mapping[int, Point]) -> dict[int, Parts
 
 def _program(
     allotment: Allotment,
-    points: Sequence[Point],
+    points: Sequence[ServerPoint],
     numbers: Sequence[int],
     pairs: Sequence[tuple[int, int]],
 ) -> tuple[Sparse, np.ndarray[tuple[int], np.dtype[np.float64]]]:
@@ -149,7 +157,7 @@ def _program(
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
 WHERE = classify(
     Objective.COMPLETION_TIME | Objective.THROUGHPUT,
-    Knowledge.MODELS | Knowledge.PROFILES,
+    NeededKnowledge.MODELS | NeededKnowledge.PROFILES,
     Preemption.STOPS,
     Heterogeneity.HOSTS,
 )
@@ -261,7 +269,7 @@ class _ServerDevices:
         # A job that goes on keeps its devices, so the others choose among the rest.
         self._devices = [_idle(view, node) for node in self._nodes]
         servers = [
-            Server(len(devices), *view.free.host(node))
+            SynergyServer(len(devices), *view.free.host(node))
             for node, devices in zip(self._nodes, self._devices, strict=True)
         ]
         self._places = [s for s, server in enumerate(servers) if server.gpus]
@@ -270,13 +278,13 @@ class _ServerDevices:
         wants = []
         for row in rows:
             on, job = self._held(row), view.job(row)
-            keeps = on is not None and (stay or not job.preemptible)
+            keeps = on is not None and (stay or not job.stoppable)
             parts = tuple((number[s], c) for s, c in self._parts(on)) if keeps and on else ()
-            wants.append(Want(job.demand.gpus, sharing.host(job), parts))
+            wants.append(RoundJob(job.demand.gpus, sharing.host(job), parts))
         self.allotment = Allotment([servers[s] for s in self._places], wants)
 
     def allocations(self) -> dict[JobId, Allocation]:
-        """What every job was granted, on real devices."""
+        """Return the devices of every job that was granted any."""
         placed: dict[JobId, Allocation] = {}
         moved = []
         for number, grant in sorted(self.allotment.grants.items()):
@@ -295,11 +303,11 @@ class _ServerDevices:
         return placed
 
     def _held(self, row: int) -> Allocation | None:
-        """What a row holds here; nothing where it comes from another kind."""
+        """Return what a row holds here; None where it comes from another kind."""
         on = self._view.allocation(row)
         return on if on is not None and on.slices[0].node in self._at else None
 
-    def _place(self, row: int, grant: Grant) -> Allocation:
+    def _place(self, row: int, grant: ServerGrant) -> Allocation:
         slices = []
         for server, count in grant.parts:
             place = self._places[server]
@@ -310,7 +318,7 @@ class _ServerDevices:
         return Allocation(tuple(slices), Sharing(share=self._view.job(row).demand.share))
 
     def _real(self, parts: Parts) -> Parts:
-        """The same with servers numbered as they stand on this floor."""
+        """Number servers as they stand on this floor."""
         return tuple((self._places[server], count) for server, count in parts)
 
     def _parts(self, on: Allocation) -> Parts:
@@ -321,7 +329,7 @@ def _idle(view: View, node: int) -> list[int]:
     return list(view.free.slice(node, view.free.on(node)).gpus)
 
 
-def _host(part: Slice, grant: Grant) -> Slice:
+def _host(part: Slice, grant: ServerGrant) -> Slice:
     """A slice with its part of the host."""
     count = len(part.gpus)
     return replace(part, cpus=count * grant.cpus, mem_gb=count * grant.mem_gb)

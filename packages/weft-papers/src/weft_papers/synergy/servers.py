@@ -15,8 +15,8 @@ Parts = tuple[tuple[int, int], ...]
 
 
 @frozen
-class Server:
-    """What one machine has for the jobs of the round."""
+class SynergyServer:
+    """GPUs, cores and memory of one machine for the jobs of the round."""
 
     gpus: int
     cpus: float
@@ -24,7 +24,7 @@ class Server:
 
 
 @frozen
-class Want:
+class RoundJob:
     """A job of the round: its GPUs, what cores and memory do for it, where it runs now.
 
     `table` None: unknown, so it gets the share in proportion. `at` are (server, GPUs) pairs,
@@ -37,8 +37,8 @@ class Want:
 
 
 @frozen
-class Grant:
-    """What a job gets: (server, GPUs) pairs, and cores and GB of memory for each GPU."""
+class ServerGrant:
+    """A job's part: (server, GPUs) pairs, and cores and GB of memory for each GPU."""
 
     parts: Parts
     cpus: float
@@ -51,7 +51,7 @@ class Grant:
 
 
 @frozen
-class Point:
+class ServerPoint:
     """A choice of cores and memory for each GPU, and the speed there."""
 
     cpus: float
@@ -65,10 +65,10 @@ class Allotment:
     GPUs that a job runs on stay its own until it is granted others.
     """
 
-    def __init__(self, servers: Sequence[Server], wants: Sequence[Want]) -> None:
+    def __init__(self, servers: Sequence[SynergyServer], wants: Sequence[RoundJob]) -> None:
         self.servers = tuple(servers)
         self.wants = tuple(wants)
-        self.grants: dict[int, Grant] = {}
+        self.grants: dict[int, ServerGrant] = {}
         self.gpus = [server.gpus for server in servers]
         self.cpus = [server.cpus for server in servers]
         self.mem_gb = [server.mem_gb for server in servers]
@@ -103,9 +103,9 @@ class Allotment:
                 return point.cpus, point.mem_gb
         return self.fair
 
-    def choices(self, number: int) -> list[Point]:
+    def choices(self, number: int) -> list[ServerPoint]:
         """Useful points at which a job is no slower than at the share in proportion."""
-        fair = Point(*self.fair, self.speed(number, *self.fair))
+        fair = ServerPoint(*self.fair, self.speed(number, *self.fair))
         table = self.wants[number].table
         if table is None:
             return [fair]
@@ -115,7 +115,7 @@ class Allotment:
     # ---- places
 
     def place(self, number: int, cpus: float, mem_gb: float) -> Parts | None:
-        """Where a job finds so much for each GPU: where it is, on one server, on several."""
+        """Find so much for each GPU of a job: where it is, on one server, on several."""
         want = self.wants[number]
         if number in self._pinned:
             fits = all(self._room(s, cpus, mem_gb) >= count for s, count in want.at)
@@ -126,7 +126,7 @@ class Allotment:
         return self._choose(room, want.gpus)
 
     def spots(self, number: int) -> Parts | None:
-        """Where a job finds its GPUs, whatever is left of the hosts."""
+        """Find GPUs for a job, whatever is left of the hosts."""
         at = self.wants[number].at
         if number in self._pinned or (at and all(self.gpus[s] >= count for s, count in at)):
             return at
@@ -138,7 +138,7 @@ class Allotment:
             self.revoke(number)
         elif number in self._pinned:
             self.unpin(number)
-        self.grants[number] = Grant(parts, cpus, mem_gb)
+        self.grants[number] = ServerGrant(parts, cpus, mem_gb)
         self._move_gpus(parts, -1)
         self._move_host(self.grants[number], -1)
 
@@ -164,7 +164,7 @@ class Allotment:
 
     def _room(self, server: int, cpus: float, mem_gb: float) -> int:
         """GPUs of a server for which so much is left."""
-        left = Server(self.servers[server].gpus, self.cpus[server], self.mem_gb[server])
+        left = SynergyServer(self.servers[server].gpus, self.cpus[server], self.mem_gb[server])
         return _times(left, cpus, mem_gb)
 
     def _could_hold(self, cpus: float, mem_gb: float) -> int:
@@ -187,13 +187,13 @@ class Allotment:
         for server, count in parts:
             self.gpus[server] += sign * count
 
-    def _move_host(self, grant: Grant, sign: int) -> None:
+    def _move_host(self, grant: ServerGrant, sign: int) -> None:
         for server, count in grant.parts:
             self.cpus[server] += sign * count * grant.cpus
             self.mem_gb[server] += sign * count * grant.mem_gb
 
 
-def _times(left: Server, cpus: float, mem_gb: float) -> int:
+def _times(left: SynergyServer, cpus: float, mem_gb: float) -> int:
     """GPUs for which a server has so much; a machine of which no host is known has it for all."""
     times = float(left.gpus)
     if cpus > 0.0:
@@ -204,12 +204,12 @@ def _times(left: Server, cpus: float, mem_gb: float) -> int:
 
 
 @lru_cache(maxsize=1024)
-def useful(table: Sensitivity) -> tuple[Point, ...]:
+def useful(table: Sensitivity) -> tuple[ServerPoint, ...]:
     """Points with whole cores that no other point beats: fewest cores first."""
     first, last = table.cpus[0], table.cpus[-1]
     cores = sorted({*table.cpus, *(float(c) for c in range(ceil(first), int(last) + 1))})
-    every = [Point(c, m, table.at(c, m)) for c, m in product(cores, table.mem_gb)]
-    kept: list[Point] = []
+    every = [ServerPoint(c, m, table.at(c, m)) for c, m in product(cores, table.mem_gb)]
+    kept: list[ServerPoint] = []
     for point in every:
         if not any(p.speed >= point.speed - 1e-12 and p.mem_gb <= point.mem_gb for p in kept):
             kept.append(point)
@@ -217,6 +217,6 @@ def useful(table: Sensitivity) -> tuple[Point, ...]:
 
 
 @lru_cache(maxsize=1024)
-def by_speed(table: Sensitivity) -> tuple[Point, ...]:
-    """The same, fastest first."""
+def by_speed(table: Sensitivity) -> tuple[ServerPoint, ...]:
+    """Return the useful points, fastest first."""
     return tuple(sorted(useful(table), key=lambda p: -p.speed))

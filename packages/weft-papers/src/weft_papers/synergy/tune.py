@@ -1,4 +1,4 @@
-"""How a round's jobs get their part of the hosts: in proportion, GREEDY, TUNE, and filling up.
+"""Parts of the hosts for a round's jobs: in proportion, GREEDY, TUNE, and filling up.
 
 Section 4 of Mohan et al. (OSDI 2022), but for `fill`, which is ours: TUNE knows two points a job,
 all it wants or the share in proportion; what it leaves goes to the jobs that gain most.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.policies.synergy.servers import EPS, Allotment, Grant, Point
+from weft_papers.synergy.servers import EPS, Allotment, ServerGrant, ServerPoint
 
 
 def proportional(allotment: Allotment) -> None:
@@ -70,7 +70,7 @@ def fill(allotment: Allotment) -> None:
 
 def _pour(allotment: Allotment, server: int, numbers: Iterable[int]) -> float:
     """Sum of speeds once a server is poured out over its jobs."""
-    standing: dict[int, Point] = {}
+    standing: dict[int, ServerPoint] = {}
     choices = {number: allotment.choices(number) for number in numbers}
     for number, points in choices.items():
         standing[number] = min(points, key=lambda p: _cost(allotment, p))
@@ -92,11 +92,11 @@ def _pour(allotment: Allotment, server: int, numbers: Iterable[int]) -> float:
         _put(allotment, *best)
 
 
-def _put(allotment: Allotment, number: int, point: Point) -> None:
+def _put(allotment: Allotment, number: int, point: ServerPoint) -> None:
     allotment.grant(number, allotment.grants[number].parts, point.cpus, point.mem_gb)
 
 
-def _cost(allotment: Allotment, point: Point) -> float:
+def _cost(allotment: Allotment, point: ServerPoint) -> float:
     """Cores and memory in units of the share in proportion."""
     return point.cpus / max(allotment.fair[0], EPS) + point.mem_gb / max(allotment.fair[1], EPS)
 
@@ -114,10 +114,10 @@ def _exceeds(wanted: tuple[float, float], fair: tuple[float, float]) -> bool:
 
 
 def _first_to_give(allotment: Allotment, server: int) -> int:
-    """Of the jobs with too much of what a server lacks: on few servers, then the richest."""
+    """Return the job that gives first what a server lacks: on few servers, then the richest."""
     short = allotment.cpus[server] < -EPS, allotment.mem_gb[server] < -EPS
 
-    def useful(grant: Grant) -> bool:
+    def useful(grant: ServerGrant) -> bool:
         over = grant.cpus > allotment.fair[0] + EPS, grant.mem_gb > allotment.fair[1] + EPS
         return (short[0] and over[0]) or (short[1] and over[1])
 

@@ -7,19 +7,20 @@ import json
 import numpy as np
 import pytest
 
+from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.spec.registry import build
 from weft.core.state.cells import Column
-from weft.core.state.table import Table
-from weft.predict.alike.single import failure_chance
+from weft.core.state.table import JobTable
+from weft.predict.alike.predictor import failure_chance
 from weft.predict.calibration import adapt, pinball
-from weft.predict.published.cart import Leaf, Split, follow, grow
-from weft.predict.published.pai_group import PaiGroup
-from weft.predict.published.pai_history import PaiHistory
-from weft.predict.published.qssf import Qssf, merge, similar_names
-from weft.predict.published.three_sigma import ThreeSigma
+from weft_papers.pai.group import PaiGroup, fit_groups
+from weft_papers.pai.history import PaiHistory
+from weft_papers.qssf.cart import Leaf, Split, follow, grow
+from weft_papers.qssf.predictor import QssfPredictor, merge, similar_names
+from weft_papers.three_sigma.predictor import ThreeSigma
 
 
 def job(name: str, gpus: int = 1, user: str = "u", called: str = "") -> Job:
@@ -32,14 +33,14 @@ def ended(job: Job, ran: float) -> Ended:
 
 
 def left(predictor: object, job: Job, ran: float = 0.0) -> float:
-    table = Table()
+    table = JobTable()
     table.add(job, 0)
     table.set(0, Column.RAN_BASE, ran)
     return float(predictor.remaining(table, 0.0)[0])  # type: ignore[attr-defined]
 
 
 def test_qssf_merges_a_tenth_of_the_rolling_estimate_with_the_model() -> None:
-    qssf = Qssf()
+    qssf = QssfPredictor()
     for ran in (1000.0, 3000.0):
         qssf.learn(ended(job("a", 4, called="resnet"), ran))
     rolling = 4 * left(qssf, job("b", 4, called="resnet"))
@@ -58,7 +59,7 @@ def test_qssf_finds_names_that_are_alike() -> None:
 
 
 def test_qssf_widens_from_the_name_to_everybody() -> None:
-    qssf = Qssf(refresh=True)
+    qssf = QssfPredictor(refresh=True)
     qssf.learn(ended(job("a", 1, "ann", "train"), 100.0))
     qssf.learn(ended(job("b", 1, "ann", "eval"), 300.0))
     qssf.learn(ended(job("c", 1, "bob", "train"), 900.0))
@@ -70,8 +71,22 @@ def test_qssf_widens_from_the_name_to_everybody() -> None:
     assert left(qssf, job("w", 1, "eve", "zzzz")) == pytest.approx(1300.0 / 3)
 
 
+def test_qssf_means_runs_of_as_many_gpus_and_else_of_the_two_closest_names() -> None:
+    qssf = QssfPredictor(refresh=True)
+    for name, gpus, ran in (("sq1", 4, 100.0), ("sq1", 8, 900.0), ("sq2", 4, 300.0)):
+        qssf.learn(ended(job("a", gpus, "ann", name), ran))
+    qssf.learn(ended(job("a", 4, "ann", "sq99999"), 5000.0))
+
+    asked = [(4, "ann", "sq1"), (8, "ann", "sq1"), (2, "ann", "sq1")]
+    # Nobody ran `sq3`: the runs of `sq1` and `sq2`, of this size where there are any. Of somebody
+    # new: others' runs of the name, of any size.
+    asked += [(4, "ann", "sq3"), (1, "ann", "sq3"), (8, "eve", "sq1")]
+    estimates = [left(qssf, job(f"x{i}", *traits)) for i, traits in enumerate(asked)]
+    assert estimates == [100.0, 900.0, 500.0, 200.0, pytest.approx(1300.0 / 3), 500.0]
+
+
 def test_qssf_keeps_its_first_estimate_unless_refreshed() -> None:
-    frozen, fresh = Qssf(), Qssf(refresh=True)
+    frozen, fresh = QssfPredictor(), QssfPredictor(refresh=True)
     for qssf in (frozen, fresh):
         qssf.learn(ended(job("a"), 100.0))
         qssf.note_submitted(job("w"), 0.0)
@@ -164,6 +179,82 @@ def test_recurring_groups_are_told_apart_and_taken_up_again_from_a_snapshot() ->
     for name in ("short", "long", "new"):
         known = recurring("c", name, 7)
         assert left(again, known) == left(groups, known)
+
+
+def group(name: str, gpus: int = 1, user: str = "u") -> Job:
+    return Job(JobId(name), demand=Demand(gpus), user=user, model=name)
+
+
+def test_a_jobs_own_end_is_not_in_the_means_that_predict_it() -> None:
+    # Each user has one end: without it nothing tells them apart, and with it everything would.
+    once = [(f"u{i}", "g", 1.0, float(i % 2)) for i in range(20)]
+    assert fit_groups(once, 20, 1)["tree"] == 0.5
+    # Ten ends of 1 and ten of 3: the mean of the nine others is 1 or 3, and the border 2.
+    twice = [("ab"[i % 2], "g", 1.0, 1.0 + 2.0 * (i % 2)) for i in range(20)]
+    assert fit_groups(twice, 20, 1)["tree"] == [0, 2.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds"),
+    [
+        ("group-user-gpus", (100.0, 1_600.0, 1_600.0)),
+        ("group-user", (400.0, 400.0, 400.0)),
+        ("user", (400.0, 400.0, 400.0)),
+    ],
+)
+def test_gpus_tell_where_users_and_groups_are_new(by: str, seconds: tuple[float, ...]) -> None:
+    """Lengths are averaged as logarithms: sqrt(100 x 1,600) is 400."""
+    groups = PaiGroup(by=by)  # type: ignore[arg-type]
+    for i in range(24):
+        small = group(f"g{i}", 2 if i % 2 else 4, f"u{i}")
+        groups.learn(ended(small, 100.0 if i % 2 else 1_600.0))
+
+    estimates = [groups.estimate(group("new", gpus, "new")) for gpus in (1, 4, 8)]
+
+    assert estimates == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("by", "apart"), [("group-user-gpus", 1), ("group-user", 1), ("user", 0)])
+def test_groups_tell_a_users_jobs_apart_if_they_may(by: str, apart: bool) -> None:
+    groups = PaiGroup(by=by)  # type: ignore[arg-type]
+    for i in range(24):
+        groups.learn(ended(group("ab"[i % 2], user=f"u{i}"), 100.0 if i % 2 else 1_600.0))
+
+    estimates = [groups.estimate(group(name, user="new")) for name in "ab"]
+
+    assert (estimates == pytest.approx([1_600.0, 100.0])) == apart
+    assert apart or estimates[0] == estimates[1]
+
+
+def test_users_tell_groups_that_were_never_seen_apart() -> None:
+    groups = PaiGroup()
+    for i in range(40):
+        groups.learn(ended(group(f"g{i}", user="ab"[i % 2]), (100.0, 10_000.0)[i % 2]))
+
+    assert groups.estimate(group("new", user="a")) == pytest.approx(100.0)
+    assert groups.estimate(group("new", user="b")) == pytest.approx(10_000.0)
+    # Somebody new is taken for the mean of all, which is below the border between both.
+    assert groups.estimate(group("new", user="c")) in (pytest.approx(100.0), pytest.approx(1e4))
+
+
+def test_a_tree_is_grown_at_twenty_ends_and_again_when_there_are_a_fifth_more() -> None:
+    groups, grown = PaiGroup(), []
+    for i in range(40):
+        groups.learn(ended(group("ab"[i % 2]), 100.0 if i % 2 else 10_000.0))
+        if (fit := groups.save()["fit"]["model"]) is not None:
+            grown.append(fit["ends"])
+        elif i == 18:
+            assert groups.estimate(group("a")) == pytest.approx(
+                100.0 ** (28 / 19) * 100.0 ** (1 / 19)
+            )
+
+    assert sorted(set(grown)) == [20, 24, 29, 35]
+
+
+def test_pai_history_counts_no_window_below_one() -> None:
+    assert PaiHistory(by="moving", window=1).window == 1
+    with pytest.raises(InvalidConfig, match="window"):
+        PaiHistory(window=0)
 
 
 def recurring(name: str, script: str, number: int) -> Job:

@@ -18,7 +18,7 @@ from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import ChangeTerms, Physics
 
 
@@ -80,7 +80,7 @@ def together(
         seed=seed,
         journal=lambda at, event: log.append((at, event)),
     )
-    Driver(scheduler, physics, machines, seed=seed).run()
+    Simulation(scheduler, physics, machines, seed=seed).run()
     names = [job.id for job, _ in jobs]
     return Done(
         dict(zip(names, physics.ended_at.tolist(), strict=True)),

@@ -9,8 +9,7 @@ from weft.core.model.job import Job
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
-from weft.formulas.training.learning import Ratios
-from weft.formulas.training.tasks import tasks_of
+from weft.formulas.training.tasks import Ratios, tasks_of
 
 
 class NoTraining(NothingLearnt):

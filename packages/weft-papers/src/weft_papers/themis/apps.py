@@ -14,7 +14,7 @@ UNKNOWN_S = 3600.0  # length of a job that nothing is known about
 
 
 @frozen
-class Member:
+class AppJob:
     """A job of an app: seconds left on what it asked for, and GPUs it holds now."""
 
     job: Job
@@ -32,7 +32,7 @@ class Member:
         demand = self.job.demand
         if not self.holds:
             return range(demand.min, demand.max + 1)
-        return range(1, demand.max - self.holds + 1 if self.job.preemptible else 1)
+        return range(1, demand.max - self.holds + 1 if self.job.stoppable else 1)
 
 
 @frozen
@@ -44,7 +44,7 @@ class App:
     """
 
     name: str
-    members: tuple[Member, ...]
+    members: tuple[AppJob, ...]
     arrived: float
     rivals: float
     done: float = 0.0
@@ -73,6 +73,11 @@ class App:
         alone = (left + self.done) / max(min(cluster, demand), 1)
         return shared / max(max(alone, longest) * self.rivals, 1e-9)
 
+    def least_rho(self, cluster: int, now: float) -> float:
+        """Return rho with what the app holds, or with its least gang if it holds nothing."""
+        least = min([member.job.demand.min for member in self.members])
+        return self.rho(self.holds or least, cluster, now)
+
     def _longest(self) -> float:
         """No job ends sooner than on all that it can use."""
         return max([m.work / m.job.demand.max for m in self.members], default=0.0)
@@ -91,7 +96,7 @@ class App:
         }
 
     def wants(self, offer: int) -> bool:
-        """Whether a job of it could run, or grow, on that many GPUs."""
+        """Return true if a job of it could run, or grow, on that many GPUs."""
         return any(member.more and member.more[0] <= offer for member in self.members)
 
     def useful(self, offer: int) -> list[int]:
@@ -102,7 +107,7 @@ class App:
         return sorted(sizes)
 
     def split(self, gpus: int) -> dict[JobId, int]:
-        """What its jobs hold with that many GPUs more: all gangs first, then what is left over."""
+        """Divide that many more GPUs among its jobs: all gangs first, then what is left over."""
         given: dict[JobId, int] = {}
         for member in self._in_order():
             least = member.job.demand.min
@@ -117,16 +122,25 @@ class App:
                 gpus -= more
         return given
 
-    def _in_order(self) -> Sequence[Member]:
+    def _in_order(self) -> Sequence[AppJob]:
         """The longest job first: the app ends with its last."""
         if len(self.members) == 1:
             return self.members
         return sorted(self.members, key=lambda member: -member.left_s)
 
 
+def rank_apps(apps: Sequence[App], cluster: int, now: float) -> list[App]:
+    """Rank apps: those that hold nothing, then the others; the least fair finish first.
+
+    Of equals the earlier comes first. By arrival alone the last holder, which is the oldest, would
+    win again whenever its lease ends.
+    """
+    return sorted(apps, key=lambda app: (app.holds > 0, -app.least_rho(cluster, now), app.arrived))
+
+
 @frozen
 class Crowd:
-    """How many apps there were over time: the integral of their number until `at`."""
+    """The integral over time of the number of apps, until `at`."""
 
     at: float = 0.0
     area: float = 0.0
@@ -134,7 +148,7 @@ class Crowd:
     seen: Mapping[str, float] = field(default_factory=dict)
 
     def advance(self, now: float, apps: Sequence[str]) -> Crowd:
-        """The same until `now`, with the apps of now; newcomers note the integral so far."""
+        """Return the crowd at `now`, with the apps of now; newcomers note the integral so far."""
         area = self.area + self.count * (now - self.at)
         seen = {name: self.seen.get(name, area) for name in apps}
         return Crowd(now, area, len(apps), seen)

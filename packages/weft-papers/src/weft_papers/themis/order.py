@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.about import About, Needs
-from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
+from weft.core.plan.taxonomy import Fairness, NeededKnowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
-from weft.pieces.order.keys import Resting
-from weft.pieces.parts import Later, Ranking
-from weft.policies.themis.apps import Crowd
-from weft.policies.themis.policy import name_app, read_apps
+from weft.pieces.order.keys import RestingOrder
+from weft.pieces.parts import NextDecision, Ranking
+from weft_papers.themis.apps import Crowd, rank_apps
+from weft_papers.themis.policy import name_app, read_apps
 
 
 @frozen
-class Unfairest(Resting):
+class Unfairest(RestingOrder):
     """The app first that would finish least fairly with what it holds; held for `lease` seconds.
 
-    Finish-time fairness is the completion time over that on a private part of the cluster; who
-    holds nothing comes first, the earlier before the later.
+    Finish-time fairness is the completion time over that on a private part of the cluster. Apps
+    that hold nothing come first, by what it would be with their least gang.
     """
 
     lease: float = 1200.0
@@ -28,7 +28,7 @@ class Unfairest(Resting):
         "themis",
         "Mahajan et al. 2020",
         needs=Needs.REMAINING,
-        taxonomy=declare(Objective.FAIRNESS, Knowledge.DURATIONS, Fairness.FINISH_TIME),
+        taxonomy=declare(Objective.FAIRNESS, NeededKnowledge.DURATIONS, Fairness.FINISH_TIME),
     )
     admits = "preempt"
 
@@ -37,9 +37,7 @@ class Unfairest(Resting):
         kept = view.memory if isinstance(view.memory, Crowd) else Crowd()
         names = [name_app(job) for job in view.table.jobs]
         crowd = kept.advance(view.now, list(dict.fromkeys(names)))
-        rho = {
-            app.name: app.rho(app.holds, view.cluster.gpus, view.now)
-            for app in read_apps(view, names, crowd)
-        }
-        key = -np.array([rho[name] for name in names])
-        return Ranking(key=key, later=Later(view.now + self.lease, crowd))
+        ranked = rank_apps(read_apps(view, names, crowd), view.cluster.gpus, view.now)
+        place = {app.name: float(number) for number, app in enumerate(ranked)}
+        key = np.array([place[name] for name in names])
+        return Ranking(key=key, later=NextDecision(view.now + self.lease, crowd))

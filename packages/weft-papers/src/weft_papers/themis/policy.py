@@ -13,8 +13,9 @@ Deviations  the paper has no public code. Bids are for numbers of GPUs, not for 
             jobs in an app the longest come first, and the app is taken to end when its work is
             done by the GPUs it has, or with its longest job. A winner keeps the largest number
             that its gangs can use within its part after payment, at least one gang. Leftovers go
-            to apps outside the auction in random order, then to bidders. An app of equal fairness
-            goes by arrival. `f=0` shows every offer to all apps.
+            to apps outside the auction in random order, then to bidders. Apps that hold nothing
+            are all infinitely unfair: those are ranked by their fairness with the least gang, and
+            of equal apps the earlier comes first. `f=0` shows every offer to all apps.
 """
 
 from __future__ import annotations
@@ -29,15 +30,22 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import About, Controls, Needs
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Elasticity, Fairness, Knowledge, Objective, Preemption, classify
+from weft.core.plan.policy import recall
+from weft.core.plan.taxonomy import (
+    Elasticity,
+    Fairness,
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
-from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
+from weft_papers.themis.apps import UNKNOWN_S, App, AppJob, Crowd, rank_apps
 
 EPS = 1e-6
 ABOUT = About(
@@ -47,7 +55,7 @@ ABOUT = About(
     controls=Controls.COUNT,
     taxonomy=classify(
         Objective.FAIRNESS,
-        Knowledge.DURATIONS,
+        NeededKnowledge.DURATIONS,
         Preemption.STOPS,
         Elasticity.GPUS,
         Fairness.FINISH_TIME,
@@ -57,7 +65,7 @@ ABOUT = About(
 
 @frozen
 class ThemisMemory:
-    """When each job's lease ends, work done of apps by their ended jobs, and the crowd so far."""
+    """Ends of leases, work done of apps by their ended jobs, and the crowd so far."""
 
     ends: Mapping[JobId, float] = field(default_factory=dict)
     crowd: Crowd = field(default_factory=Crowd)
@@ -101,8 +109,7 @@ class Themis:
         apps = read_apps(view, names, crowd, gone=set(expired))
         target = {job: on for job, on in held.items() if job not in expired}
         cluster = view.cluster.gpus
-        unfair = {app.name: app.rho(app.holds, cluster, view.now) for app in apps}
-        ranked = sorted(apps, key=lambda app: (-unfair[app.name], app.arrived))
+        ranked = rank_apps(apps, cluster, view.now)
         won = _place(view, self._auction(view, ranked), target, held)
         leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
         won |= _hand_out(view, leftovers, won, held)
@@ -122,7 +129,7 @@ class Themis:
         return [
             job
             for job, end in ends.items()
-            if view.now >= end - EPS and rows.jobs[rows.row(job)].preemptible
+            if view.now >= end - EPS and rows.jobs[rows.row(job)].stoppable
         ]
 
     def _auction(self, view: View, ranked: Sequence[App]) -> dict[JobId, int]:
@@ -151,8 +158,8 @@ class Themis:
 
 
 def _wants(job: Job, on: Allocation | None) -> bool:
-    """Whether a job waits, or could use more than it holds."""
-    return on is None or (on.gpus < job.demand.max and job.preemptible)
+    """Return true if a job waits, or could use more than it holds."""
+    return on is None or (on.gpus < job.demand.max and job.stoppable)
 
 
 def read_apps(
@@ -161,16 +168,16 @@ def read_apps(
     """The apps that jobs belong to by `names`, with what they hold, leases that ended apart."""
     table = view.table
     left = np.maximum(np.nan_to_num(view.remaining(), posinf=UNKNOWN_S), 1.0).tolist()
-    members: dict[str, list[Member]] = {}
+    members: dict[str, list[AppJob]] = {}
     done: dict[str, float] = {}
     rows = zip(names, table.jobs, table.allocations, left, view.service().tolist(), strict=True)
     for name, job, on, left_s, used in rows:
         holds = 0 if on is None or job.id in gone else on.gpus
         if name in members:
-            members[name].append(Member(job, left_s, holds))
+            members[name].append(AppJob(job, left_s, holds))
             done[name] += used
         else:
-            members[name], done[name] = [Member(job, left_s, holds)], used
+            members[name], done[name] = [AppJob(job, left_s, holds)], used
     apps = []
     for name, jobs in members.items():
         first = min([member.job.submitted for member in jobs])
@@ -203,7 +210,7 @@ def _place(
 
 
 def _find(view: View, job: JobId, gpus: int, before: Allocation | None) -> Allocation | None:
-    """That many devices, those it had before among them if they are free."""
+    """Find that many devices, those it had before among them if they are free."""
     asked = view.table.jobs[view.table.row(job)]
     if before is not None and view.free.fits(before):
         return before if before.gpus == gpus else resize(before, gpus, view.free)
@@ -239,7 +246,7 @@ def _grow(
     target: dict[JobId, Allocation],
     held: Mapping[JobId, Allocation],
 ) -> None:
-    """What no waiting job can use, one GPU at a time to each app in turn; `target` changes."""
+    """Give GPUs that no waiting job can use, one at a time to each app; `target` changes."""
     lines = [[m.job for m in app.members if m.job.id in target and len(m.more) > 0] for app in apps]
     while any(lines) and view.free.idle():
         for line in lines:
@@ -248,12 +255,9 @@ def _grow(
 
 
 def _add_one(
-    view: View,
-    job: Job,
-    target: dict[JobId, Allocation],
-    held: Mapping[JobId, Allocation],
+    view: View, job: Job, target: dict[JobId, Allocation], held: Mapping[JobId, Allocation]
 ) -> bool:
-    """Whether a job can use another GPU, and has it now."""
+    """Add one GPU to a job if it can use another; return true if it has."""
     on = target[job.id]
     if on.gpus >= job.demand.max or not view.free.idle():
         return False
@@ -281,7 +285,7 @@ Worth = dict[int, float]  # the logarithm of that, in order of GPUs
 
 
 def count_participants(apps: int, f: float) -> int:
-    """How many of the worst-off apps see an offer."""
+    """Return the number of worst-off apps that see an offer."""
     return max(1, ceil((1.0 - f) * apps - TINY))
 
 

@@ -1,4 +1,4 @@
-"""Themis on a workload of apps: `python -m benchmarks.papers.themis [--quick] [SEED ...]`.
+"""Themis on a workload of apps: `python -m weft_papers.themis.published [--quick] [SEED ...]`.
 
 As the paper describes it: 256 GPUs in machines of four, apps that are hyper-parameter searches of
 1 to 98 jobs, 23 at the median, most of them gangs of four GPUs, of about one or two hours, an app
@@ -32,11 +32,7 @@ APPS, GAP_S = 40, 1200.0
 JOBS, SPREAD, MOST = 23.0, 0.9, 98  # jobs of an app: median, spread of their logarithm, most
 GANGS = {1: 0.1, 2: 0.3, 4: 0.6}
 SHORT_S, LONG_S, SHORT = 59 * 60.0, 123 * 60.0, 0.6
-OTHERS = {
-    "tiresias": "tiresias",
-    "gandiva": "gandiva:quantum=300",
-    "slaq": "slaq:epoch=300",
-}
+OTHERS = {"tiresias": "tiresias", "gandiva": "gandiva:quantum=300", "slaq": "slaq:epoch=300"}
 PROMISED = 2.0
 
 

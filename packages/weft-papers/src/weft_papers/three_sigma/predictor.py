@@ -19,9 +19,9 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
-from weft.predict.alike.mixture import Sample, mean, quantile
-from weft.predict.published.by_job import ByJob
+from weft.core.state.table import JobTable
+from weft.predict.alike.mixture import WeightedLengths, mean, quantile
+from weft.predict.by_job import ByJob
 
 BINS = 80
 NEWEST = 5
@@ -50,7 +50,7 @@ class Attribute:
         self.lengths = [*self.lengths[-BINS + 1 :], length]
 
     def error(self) -> float:
-        """Of the best expert, per end; infinite before there was one to score."""
+        """Error of the best expert, per end; infinite before there was one to score."""
         return min(self.errors) / self.seen if self.seen else float("inf")
 
     def _experts(self) -> tuple[float, float, float, float]:
@@ -82,7 +82,7 @@ class ThreeSigma(ByJob):
         sample = self._sample(self._best(job), 0.0)
         return np.inf if sample is None else mean(sample)
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """The mean of what exceeds the time executed."""
         return np.array(
             [
@@ -91,7 +91,7 @@ class ThreeSigma(ByJob):
             ]
         )
 
-    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+    def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p."""
         rows = [
             np.full(len(p), np.inf) if sample is None else quantile(sample, p) - ran
@@ -100,18 +100,18 @@ class ThreeSigma(ByJob):
         left: Floats = np.array(rows, dtype=float).reshape(len(table), len(p))
         return np.maximum(left, LEAST_S)
 
-    def _samples(self, table: Table, now: float) -> list[tuple[Sample | None, float]]:
+    def _samples(self, table: JobTable, now: float) -> list[tuple[WeightedLengths | None, float]]:
         rows = zip(table.jobs, table.ran(now).tolist(), strict=True)
         return [(self._sample(self._best(job), ran), ran) for job, ran in rows]
 
-    def _sample(self, best: Attribute | None, ran: float) -> Sample | None:
+    def _sample(self, best: Attribute | None, ran: float) -> WeightedLengths | None:
         if best is None:
             return None
         longer = [x for x in best.lengths if x > ran]
         if not longer:
             over = max(ran - max(best.lengths), 0.0)
             longer = [ran + self.cycle_s * 2.0 ** int(np.log2(1.0 + over / self.cycle_s))]
-        return Sample(np.array(longer), np.ones(len(longer)))
+        return WeightedLengths(np.array(longer), np.ones(len(longer)))
 
     def _best(self, job: Job) -> Attribute | None:
         if job.id not in self._chosen:

@@ -20,18 +20,27 @@ from typing import Literal
 from weft.core.model.job import Job
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, Topology, classify
+from weft.core.plan.taxonomy import (
+    NeededKnowledge,
+    Objective,
+    Preemption,
+    TopologyKnowledge,
+    classify,
+)
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
-from weft.pieces.pack import welcome
+from weft.pieces.pack import start_if_fits
 from weft.pieces.parts import run_order
 from weft.pieces.place.parts import Skewed, by_skew
 
 WHERE = classify(
-    Objective.COMPLETION_TIME, Knowledge.MODELS, Preemption.STOPS, Topology.CONSOLIDATED
+    Objective.COMPLETION_TIME,
+    NeededKnowledge.MODELS,
+    Preemption.STOPS,
+    TopologyKnowledge.CONSOLIDATED,
 )
 
 
@@ -70,9 +79,9 @@ class Tiresias:
         """A job that waited too long is promoted also while all jobs run."""
         return self.knob is None
 
-    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+    def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """A lone job that fits starts; demotions are worked out when an order matters."""
-        return welcome(job, free, by_skew(self.pack_limit))
+        return start_if_fits(job, free, by_skew(self.pack_limit))
 
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""

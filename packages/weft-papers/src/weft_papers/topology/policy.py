@@ -36,11 +36,11 @@ from weft.core.plan.view import View
 from weft.formulas.network.link_scores import list_sets
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
-from weft.policies.topology.utility import (
+from weft_papers.topology.utility import (
     LEAST,
     Emphasis,
     Form,
-    Utility,
+    TopologyUtility,
     list_touched,
     price_communication,
     price_fragments,
@@ -71,9 +71,9 @@ class Topology:
         ties=Ties.NONE,
         taxonomy=tax.classify(
             tax.Objective.COMPLETION_TIME,
-            tax.Knowledge.TRAFFIC,
+            tax.NeededKnowledge.TRAFFIC,
             tax.Preemption.NEVER,
-            tax.Topology.LINKS,
+            tax.TopologyKnowledge.LINKS,
         ),
     )
 
@@ -82,7 +82,7 @@ class Topology:
         waiting = view.waiting().nonzero()[0]
         if not waiting.size or not view.free.room():
             return Plan()
-        mapper = Mapper(Utility(self.emphasis, self.form), view.bus, self.shipped)
+        mapper = Mapper(TopologyUtility(self.emphasis, self.form), view.bus, self.shipped)
         draft = _Draft(view, self.place, mapper)
         for row in waiting.tolist():
             draft.start(view.job(row))
@@ -148,15 +148,15 @@ class _Draft:
         return free.slice_of(node, chosen.mask)
 
     def _least(self, job: Job, node: int) -> float:
-        """What the job's own utility must be."""
+        """Return the least utility that the job asks for."""
         wanted = min(job.hints.get("min_utility", 0.0), 1.0)
         if wanted <= 0.0:
             return 0.0
         topology = self._topology(node)
-        empty = self._judge(job, Machine(topology, (1 << topology.gpus) - 1))
+        empty = self._judge(job, TopologyMachine(topology, (1 << topology.gpus) - 1))
         return 0.0 if empty is None else wanted * empty.job
 
-    def _judge(self, job: Job, machine: Machine) -> GpuChoice | None:
+    def _judge(self, job: Job, machine: TopologyMachine) -> GpuChoice | None:
         """The best GPUs of a machine; those of another one alike are the same."""
         beside = tuple(
             (neighbour.model, neighbour.demand.gpus, at) for neighbour, at in machine.neighbours
@@ -166,9 +166,9 @@ class _Draft:
             self._judged[key] = self._mapper.best_set(job, machine)
         return self._judged[key]
 
-    def _machine(self, node: int) -> Machine:
+    def _machine(self, node: int) -> TopologyMachine:
         beside = tuple(self._on.get(node, ()))
-        return Machine(self._topology(node), self._view.free.idle_mask(node), beside)
+        return TopologyMachine(self._topology(node), self._view.free.idle_mask(node), beside)
 
     def _topology(self, node: int) -> NodeTopology:
         held = self._view.cluster.nodes[node]
@@ -201,11 +201,11 @@ def _plain(gpus: int) -> NodeTopology:
 # workers go where is not ours to say, so the set is the answer.
 
 
-EQUAL = Utility()
+EQUAL = TopologyUtility()
 
 
 @frozen
-class Machine:
+class TopologyMachine:
     """One machine as a job finds it; `neighbours` are jobs and the sockets they are on, as bits."""
 
     topology: NodeTopology
@@ -224,17 +224,17 @@ class GpuChoice:
 
 @frozen
 class Mapper:
-    """How sets are judged. `bus` is what jobs on a socket do to each other, None if unknown.
+    """A judge of GPU sets. `bus` is what jobs on a socket do to each other, None if unknown.
 
     `shipped` keeps two slips of the authors' code: an interference that is larger where jobs
     disturb each other less, and a fragmentation of the GPUs that are not taken.
     """
 
-    utility: Utility = EQUAL
+    utility: TopologyUtility = EQUAL
     bus: BusSharing | None = None
     shipped: bool = False
 
-    def best_set(self, job: Job, machine: Machine) -> GpuChoice | None:
+    def best_set(self, job: Job, machine: TopologyMachine) -> GpuChoice | None:
         """The GPUs of one machine that gain the cluster most; None if too few are free."""
         topology, count = machine.topology, job.demand.gpus
         if machine.free.bit_count() < count or count > topology.gpus:
@@ -255,8 +255,10 @@ class Mapper:
         own = self.utility.of_job(communication[best : best + 1], suffered[best : best + 1])
         return GpuChoice(int(masks[best]), float(system[best]), float(own[0]))
 
-    def _price_interference(self, job: Job, machine: Machine, sockets: int) -> tuple[float, float]:
-        """What a job on these sockets suffers; and the mean of that and of what it causes."""
+    def _price_interference(
+        self, job: Job, machine: TopologyMachine, sockets: int
+    ) -> tuple[float, float]:
+        """Return what a job suffers on these sockets, and the mean of that and what it causes."""
         assert self.bus is not None
         beside = [other for other, where in machine.neighbours if where & sockets]
         mine = [self.bus.speed(job, other) for other in beside]

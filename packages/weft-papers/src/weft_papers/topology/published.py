@@ -1,4 +1,4 @@
-"""Topology-aware scheduling on its authors' job list: `python -m benchmarks.papers.topology`.
+"""Topology-aware scheduling on its authors' job list: `python -m weft_papers.topology.published`.
 
 The 1,000 jobs of `workload_1000.csv` on POWER8 machines with 4 GPUs, in two sizes of cluster. A job
 takes its time alone for the sockets it got, by the published table, and is slowed by each job on
@@ -16,10 +16,10 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
+from benchmarks.data import need
 from numpy.typing import NDArray
 
 import weft
-from benchmarks.measure import need_data
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.trace import Trace
 from weft.perf.links.joined import read_bus
@@ -37,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the first 300 jobs alone")
     quick = parser.parse_args().quick
-    data = need_data()
+    data = need("topology_aware")
     folder = data / "topology_aware"
     bus = read_bus(folder)
     trace = load(folder / "workload_1000.csv")
@@ -79,7 +79,7 @@ def show(trace: Trace, folder: Path, machines: int) -> float:
 
 
 def stretch(trace: Trace, outcome: Outcome) -> NDArray[np.float64]:
-    """How many times as long as alone on one socket each job ran."""
+    """Return how many times as long as alone on one socket each job ran."""
     jobs = outcome.per_job
     took = dict(zip(jobs.id, np.subtract(jobs.end_s, jobs.start_s), strict=True))
     return np.array([took[job.id] / truth.length for job, truth in trace])

@@ -15,33 +15,33 @@ from weft.core.model.trace import Truth
 from weft.core.paths import expand
 from weft.formulas.training.solo_times import FILE, SoloTimes, describe, read_solo_times
 from weft.plural import say_gpus
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 COLUMNS = frozenset({"id", "arrival_s", "gpus", "model", "batch", "minimal_utility"})
 CLUSTER = "75x4:p100@power8"  # as many GPUs as the list keeps busy
 
 
-def sniff(sample: Sample) -> bool:
+def sniff(sample: FileSample) -> bool:
     """Jobs with the least utility they accept."""
     return sample.header >= COLUMNS
 
 
-def load(files: Sequence[Member], options: Options) -> Draft:
+def load(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """The least utility of a job is its hint `min_utility`."""
-    draft = Draft(cluster=CLUSTER)
+    draft = TraceDraft(cluster=CLUSTER)
     for file in files:
         beside = Path(file.path).with_name(FILE)
         times = read_solo_times(expand(options.tables) if options.tables else beside)
-        table = Table(file)
+        table = TraceTable(file)
         draft.pairs += (_read_row(table, row, times) for row in table)
         draft.rows += table.rows
     return draft
 
 
-def _read_row(table: Table, row: list[str], times: SoloTimes) -> Pair:
+def _read_row(table: TraceTable, row: list[str], times: SoloTimes) -> Pair:
     name = describe(row[table.index("model")], row[table.index("batch")])
     gpus = int(table.count(row, table.index("gpus")))
     if (name, gpus) not in times.near:

@@ -1,4 +1,4 @@
-"""What a set of GPUs of a machine is worth to a job and to the cluster.
+"""Utility of a set of GPUs of a machine, to a job and to the cluster.
 
 Three costs of a set: communication, interference on the sockets it touches, and fragmentation; a
 cost that is 0 counts `LEAST`. Utilities are in (0, 1]: 1 is the best there can be.
@@ -33,18 +33,18 @@ Form = Literal["power", "sum"]
 
 
 @frozen
-class Utility:
-    """How costs become utilities."""
+class TopologyUtility:
+    """Rules that turn costs into utilities."""
 
     emphasis: Emphasis = "equal"
     form: Form = "power"
 
     def of_system(self, communication: Floats, interference: Floats, broken: Floats) -> Floats:
-        """What the cluster gains by each set."""
+        """Return the cluster's gain by each set."""
         return self._join((communication, interference, broken), WEIGHTS[self.emphasis])
 
     def of_job(self, communication: Floats, interference: Floats) -> Floats:
-        """What the job itself gains: fragmentation is not its concern."""
+        """Return the job's own gain: fragmentation is not its concern."""
         first, second, _ = WEIGHTS[self.emphasis]
         if self.form == "sum":
             both = first + second

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.cheap import check_contract
+
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.job import Demand, Job, JobId
@@ -19,16 +19,16 @@ from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
-from weft.policies.allox import Allox, lengths_by_kind, shares, worst_off
-from weft.solve.assignment import Lines, line_up
 from weft.testing import view_of
+from weft_papers.allox.assignment import MachineAssignment, line_up
+from weft_papers.allox.policy import Allox, lengths_by_kind, shares, worst_off
 
 FOUR = np.array([[10, 40], [20, 30], [30, 120], [5, 6]], dtype=float)
 
 
-def order_of(lines: Lines, machine: int) -> list[int]:
+def order_of(lines: MachineAssignment, machine: int) -> list[int]:
     jobs = np.flatnonzero(lines.machine == machine)
     return [int(job) for job in jobs[np.argsort(-lines.place[jobs], kind="stable")]]
 
@@ -254,7 +254,7 @@ class Restarts(LinearBeliefs):
         super().__init__()
         self._seconds = seconds
 
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         return np.full(len(table), self._seconds)
 
 
@@ -265,6 +265,6 @@ class TenTimes(LinearBeliefs):
         super().__init__()
         self._fastest = fastest
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         fast = [self._fastest * (1.0 if kind == "v100" else 0.1) for kind in kinds]
         return np.tile(fast, (len(table), 1))

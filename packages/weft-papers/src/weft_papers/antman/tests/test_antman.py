@@ -6,18 +6,18 @@ The baseline in Muri's simulator is held against the results that its authors pu
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors.antman import MuriAntman
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cheap import check_contract
 
 import weft
-from tests.cheap import check_contract
+from weft.base import tokens as wire
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
 from weft.core.model import job as model
@@ -31,17 +31,14 @@ from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import discipline, idle_us
 from weft.node.tokens.members import Key
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.fair import HIGH, Dial, dial_under, next_share, turn_dial
-from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
 from weft.testing import view_of
 from weft.testing.check import check_run
-from weft.wire import tokens as wire
+from weft_papers.antman.authors import MuriAntman
+from weft_papers.antman.fair import HIGH, Dial, dial_under, next_share, turn_dial
+from weft_papers.antman.policy import Antman
+from weft_papers.muri.truth import ALONE
 
-DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-MURI = DATA / "muri"
-needs_data = pytest.mark.skipif(not MURI.is_dir(), reason="Muri's traces are not here")
 # Seconds of an iteration on 4 GPUs, then of its data, GPU and network stages, as published.
 BERT, GPT2 = (0.190, (0.0005, 0.163, 0.018)), (0.433, (0.0006, 0.413, 0.020))
 
@@ -103,7 +100,6 @@ def test_a_job_that_is_paced_alone_keeps_to_its_share_and_spilled_memory_costs()
 # ---- Muri's model
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("op", "rg", "seconds"),
     [
@@ -114,8 +110,10 @@ def test_a_job_that_is_paced_alone_keeps_to_its_share_and_spilled_memory_costs()
         ("a2c", "gpt2", 0.87899),
     ],
 )
-def test_iteration_times_above_a_guaranteed_job(op: str, rg: str, seconds: float) -> None:
-    lines = (MURI / "model_profiles.csv").read_text().splitlines()[1:]
+def test_iteration_times_above_a_guaranteed_job(
+    data: Callable[[str], Path], op: str, rg: str, seconds: float
+) -> None:
+    lines = data("muri/model_profiles.csv").read_text().splitlines()[1:]
     rows = {(f[0], f[1]): [float(v) / 1e3 for v in f[3:7]] for f in (x.split(",") for x in lines)}
     own, host = rows[op, "4"], rows[rg, "4"]
 
@@ -153,13 +151,13 @@ def test_in_muris_model_a_gang_keeps_a_part_of_a_node_and_others_slip_in() -> No
     assert held[model.JobId("op")].sharing.tier is model.Tier.OPPORTUNISTIC
 
 
-@needs_data
 @pytest.mark.parametrize("trace", ["trace3", "trace3_pr"])
-def test_muris_results_for_antman_are_met(trace: str) -> None:
-    published = json.loads((MURI / "published_results.json").read_text())["avg_jct"]["AntMan"]
+def test_muris_results_for_antman_are_met(data: Callable[[str], Path], trace: str) -> None:
+    published = json.loads(data("muri/published_results.json").read_text())["avg_jct"]["AntMan"]
+    path = data(f"muri/traces/{trace}.csv")
 
     policy = MuriAntman()
-    result = weft.simulate(MURI / "traces" / f"{trace}.csv", policy, "8x8:v100", perf="muri")
+    result = weft.simulate(path, policy, "8x8:v100", perf="muri")
 
     ours = result.outcomes["antman"][0].avg_jct_h * 3600.0
     assert ours == pytest.approx(published[trace], rel=0.01)

@@ -5,7 +5,7 @@ round in which a job came, progress counted anew from all the time at the latest
 four GPUs or more that costs a round of FCFS and nothing of Arena, jobs that do not run as asked for
 dropped by FCFS, and a mean of those alone that ended within `--rounds`. `--honest` counts work at
 the speed it was done with and charges Arena what FCFS pays. `--out FILE` writes what `weft verify`
-reads. Data: shared/data/arena.
+reads. Data: set `arena` of `benchmarks.data`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.measure import need_data
-from benchmarks.papers.plans.arena_data import (
+from benchmarks.data import need
+
+from weft_papers.arena.published.data import (
     FEWER,
     LARGER,
     LONGEST_S,
@@ -29,7 +30,7 @@ from benchmarks.papers.plans.arena_data import (
     cluster,
     read_profiled,
 )
-from benchmarks.papers.plans.arena_search import Search
+from weft_papers.arena.published.search import Search
 
 ROUND_S, ROUNDS, DIGITS = 300, 2000, 3
 TUNE_S, MOST_TUNE_S = 150, 600  # for each GPU of a start, and at most
@@ -84,7 +85,7 @@ class Outcome:
 
     @property
     def mean_s(self) -> float:
-        """What the authors print."""
+        """The average that the authors print."""
         return sum(self.jct_s) / len(self.jct_s)
 
 
@@ -154,7 +155,7 @@ class Fcfs:
         }
 
     def play(self, ended: list[Task], new: list[Task], now: float) -> None:
-        """Who ended leaves, who waits and then who came starts."""
+        """Free what ended, start jobs that waited and then those that came."""
         for task in ended:
             self.running.remove(task)
             for node in task.nodes:
@@ -190,7 +191,7 @@ class Arena:
         return self.tasks[row].model[2] / seconds if seconds else 0.0
 
     def play(self, ended: list[Task], new: list[Task], now: float) -> None:
-        """Who ended leaves, who waits starts, then who came; then steps up, if any of these."""
+        """Free what ended, start waiting jobs and then new ones, and grow if any of these."""
         for task in ended:
             self.running.remove(task)
             self.search.leave(self.rows[task.name])
@@ -231,13 +232,13 @@ class Arena:
 
 
 def _arrive(coming: list[Task], until: float) -> tuple[list[Task], list[Task]]:
-    """Who is next in the trace until one comes later, and the rest."""
+    """Split off the jobs that come next in the trace, up to one that comes later."""
     new = list(takewhile(lambda task: task.arrives <= until, coming))
     return new, coming[len(new) :]
 
 
 def _start_waiting(waiting: list[Task], free: dict[str, dict[int, int]], now: float) -> list[Task]:
-    """Who waits longest of each kind, until one does not fit."""
+    """Start the jobs of each kind that waited longest, until one does not fit."""
     started: list[Task] = []
     blocked: set[str] = set()
     for task in waiting:
@@ -263,7 +264,7 @@ def _place(task: Task, free: dict[str, dict[int, int]], now: float) -> bool:
 
 
 def _tune(running: list[Task], started: list[Task]) -> None:
-    """What a start costs: nothing below a round, else rounds without progress."""
+    """Charge each start: nothing below a round, else rounds without progress."""
     for task in running:
         if task in started:
             tune = min(TUNE_S * task.gpus, MOST_TUNE_S)
@@ -272,7 +273,7 @@ def _tune(running: list[Task], started: list[Task]) -> None:
 
 
 def write_stretches(result: Outcome, policy: str, file: TextIO) -> None:
-    """What each job held when, and what the authors claim, for `weft verify`."""
+    """Write the GPUs of each job over time, and the authors' claims, for `weft verify`."""
     gpus = sum(node.gpus for node in cluster().nodes)
     claims = {"gpus": gpus, "avg_jct_s": round(result.mean_s, 3)}  # and no word of who did not end
     file.writelines(f"# {name}: {value}\n" for name, value in claims.items())
@@ -295,7 +296,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of 300 s that are played")
     parser.add_argument("--out", type=Path, help="a CSV for `weft verify`")
     asked = parser.parse_args()
-    path = need_data() / "arena" / f"trace_{asked.trace}.csv"
+    path = need("arena") / "arena" / f"trace_{asked.trace}.csv"
     result = simulate(path, asked.rounds, asked.policy, honest=asked.honest)
     jct, dropped = result.jct_s, sum(task.began is None for task in result.tasks)
     print(

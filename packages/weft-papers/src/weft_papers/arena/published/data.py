@@ -1,4 +1,4 @@
-"""What Arena's authors profiled and replayed: step times of the best plan, memory and traces."""
+"""Profiles and traces of Arena's authors: step times of the best plan, memory, jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from functools import cache
 from math import log2
 from pathlib import Path
 
-from benchmarks.papers.plans.plan_tables import Measured, PlanTable
+from benchmarks.plan_tables import Measured, PlanTable
+
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Config, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
@@ -77,7 +78,7 @@ def _speed(
 
 
 def fits_plain(folder: Path, model: str, size: str, batch: int, kind: str, gpus: int) -> bool:
-    """Whether plain data parallelism fits, as baselines that know of no plans must ask."""
+    """Return true if plain data parallelism fits, for baselines without plans."""
     needs = _read_memory(folder).get(f"{model}_{size}_{batch}")
     if needs is None or gpus not in COUNTS:
         return False
@@ -94,7 +95,7 @@ def _read_memory(folder: Path) -> dict[str, list[float]]:
 
 
 def name_of(model: str, size: str, batch: int) -> str:
-    """What a job's model is called here."""
+    """Return the name of a job's model."""
     return f"{model}-{size}-{batch}"
 
 
@@ -153,7 +154,7 @@ def _all_seconds(table: PlanTable, job: Job) -> Iterator[float]:
 
 
 def only_plain(folder: Path) -> Callable[[Job, Config], bool]:
-    """What policies without plans may use: where plain data parallelism fits, if it does at all."""
+    """Return a rule for policies without plans: sizes where plain data parallelism fits."""
 
     @cache
     def sizes(name: str) -> set[tuple[str, int]]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from benchmarks.papers.plans.arena_data import COUNTS, PER_NODE
-from weft.policies.arena.policy import Size, Standing, climb, find_room
+from weft_papers.arena.policy import AllocationTrial, Size, climb, find_room
+from weft_papers.arena.published.data import COUNTS, PER_NODE
 
 MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
 STEPS_UP = 10
 
 
 class Search:
-    """Which job stands where; `speed` of a job at a size is in samples a second, 0 where none."""
+    """Sizes of all jobs; `speed` is in samples per second, 0 where a job cannot run."""
 
     def __init__(self, gpus: dict[str, int], speed: Callable[[int, Size], float]) -> None:
-        self.standing, self._speed = Standing({}, gpus), speed
+        self.standing, self._speed = AllocationTrial({}, gpus), speed
         self.speeds: list[dict[Size, float]] = []
 
     def know(self, jobs: int) -> None:
@@ -43,7 +43,7 @@ class Search:
         return bool(choices)
 
     def _near(self, row: int, wish: Size, depth: int) -> list[tuple[Size, int]]:
-        """What it asks for; where that does not run, what does within so many steps."""
+        """Return the requested size; where that does not run, sizes within so many steps."""
         if wish in self.speeds[row]:
             return [(wish, 0)]
         kind, gpus = wish
@@ -55,7 +55,7 @@ class Search:
             (size, far) for size, far in steps.items() if far <= depth and size in self.speeds[row]
         ]
 
-    def _samples(self, standing: Standing) -> float:
+    def _samples(self, standing: AllocationTrial) -> float:
         return sum(self.speeds[row].get(size, 0.0) for row, size in standing.at.items())
 
     def grow(self) -> None:
@@ -67,4 +67,4 @@ class Search:
         at, free = dict(self.standing.at), dict(self.standing.free)
         kind, gpus = at.pop(row)
         free[kind] += gpus
-        self.standing = Standing(at, free)
+        self.standing = AllocationTrial(at, free)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.plans.arena_data import (
-    cluster,
-    find_speed,
-    fits_plain,
-    read_table,
-    read_trace,
-)
-from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
+from benchmarks.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.execution import Execution
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.policies.arena.policy import Arena, Standing, climb, find_room
 from weft.testing.build import view_of, with_knowledge
+from weft_papers.arena.policy import AllocationTrial, Arena, climb, find_room
+from weft_papers.arena.published.data import cluster, find_speed, fits_plain, read_table, read_trace
 
 # Samples per second of BERT with 1.3 billion parameters at a batch of 256.
 BERT = {
@@ -36,8 +31,8 @@ ROOM = {"a100": 4, "v100": 16, "a40": 16}
 
 
 @pytest.mark.data
-def test_speeds_are_looked_up_as_by_the_authors(data: Path) -> None:
-    folder = data / "arena"
+def test_speeds_are_looked_up_as_by_the_authors(data: Callable[[str], Path]) -> None:
+    folder = data("arena")
 
     def bert(kind: str, nodes: int, per_node: int) -> float:
         return find_speed(folder, "bert", "1.3B", 256, kind, nodes, per_node)
@@ -51,24 +46,26 @@ def test_speeds_are_looked_up_as_by_the_authors(data: Path) -> None:
 
 
 @pytest.mark.data
-def test_e1_baselines_need_the_memory_of_plain_data_parallelism(data: Path) -> None:
-    folder = data / "arena"
+def test_e1_baselines_need_the_memory_of_plain_data_parallelism(
+    data: Callable[[str], Path],
+) -> None:
+    folder = data("arena")
 
     assert not fits_plain(folder, "bert", "1.3B", 256, "v100", 2)
     assert fits_plain(folder, "bert", "1.3B", 256, "a100", 2)
 
 
 @pytest.mark.data
-def test_no_job_of_a_trace_is_left_out(data: Path) -> None:
-    trace = read_trace(data / "arena" / "trace_pai.csv")
+def test_no_job_of_a_trace_is_left_out(data: Callable[[str], Path]) -> None:
+    trace = read_trace(data("arena/trace_pai.csv"))
 
     assert len(trace.jobs) == 125
-    assert {job.model for job, _ in trace} <= read_table(data / "arena").batches.keys()
+    assert {job.model for job, _ in trace} <= read_table(data("arena")).batches.keys()
     assert cluster().gpus == 1280
 
 
 def test_e2_the_largest_gain_is_another_kind() -> None:
-    standing = Standing({0: ("v100", 4)}, ROOM)
+    standing = AllocationTrial({0: ("v100", 4)}, ROOM)
 
     first = climb(standing, [BERT], (), 1)
 
@@ -78,7 +75,7 @@ def test_e2_the_largest_gain_is_another_kind() -> None:
 
 
 def test_e3_who_loses_least_is_halved() -> None:
-    standing = Standing({0: ("v100", 8), 1: ("a100", 4)}, {"a100": 0, "v100": 0})
+    standing = AllocationTrial({0: ("v100", 8), 1: ("a100", 4)}, {"a100": 0, "v100": 0})
     small = {("v100", 4): 17.271, ("a100", 4): 46.391, ("a100", 2): 23.79}
 
     room = find_room(standing, 2, ("v100", 4), [BERT, BERT, small], (), 1)
@@ -92,11 +89,13 @@ def test_e3_who_loses_least_is_halved() -> None:
 def test_e4_more_gpus_that_are_no_faster_are_not_taken() -> None:
     alone = {size: speed for size, speed in BERT.items() if size[0] == "a40"}
 
-    assert climb(Standing({0: ("a40", 4)}, {"a40": 12}), [alone], (), 10).at == {0: ("a40", 4)}
+    assert climb(AllocationTrial({0: ("a40", 4)}, {"a40": 12}), [alone], (), 10).at == {
+        0: ("a40", 4)
+    }
 
 
 def test_a_job_that_may_not_be_changed_is_not_halved() -> None:
-    standing = Standing({0: ("v100", 8)}, {"v100": 0})
+    standing = AllocationTrial({0: ("v100", 8)}, {"v100": 0})
 
     assert find_room(standing, 1, ("v100", 8), [BERT, {("v100", 8): 1.0}], {0}, 3) is None
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.plans.arena_artifact import Task, simulate, write_stretches
-from benchmarks.papers.plans.arena_search import Search
 
 from weft.report.result_files import read_runs
-from weft.report.verify import Level, verify
+from weft.report.verify import Severity, verify
+from weft_papers.arena.published.artifact import Task, simulate, write_stretches
+from weft_papers.arena.published.search import Search
 
 
 @pytest.mark.data
-def test_fcfs_on_the_pai_trace_is_as_fast_as_for_the_authors(data: Path) -> None:
-    result = simulate(data / "arena" / "trace_pai.csv")
+def test_fcfs_on_the_pai_trace_is_as_fast_as_for_the_authors(data: Callable[[str], Path]) -> None:
+    result = simulate(data("arena") / "trace_pai.csv")
 
     assert len(result.jct_s) == 125
     assert result.mean_s == pytest.approx(7459.2, abs=0.05)
@@ -22,8 +23,10 @@ def test_fcfs_on_the_pai_trace_is_as_fast_as_for_the_authors(data: Path) -> None
 
 
 @pytest.mark.data
-def test_arenas_own_search_on_the_pai_trace_ends_every_job_as_for_the_authors(data: Path) -> None:
-    result = simulate(data / "arena" / "trace_pai.csv", policy="arena")
+def test_arenas_own_search_on_the_pai_trace_ends_every_job_as_for_the_authors(
+    data: Callable[[str], Path],
+) -> None:
+    result = simulate(data("arena") / "trace_pai.csv", policy="arena")
 
     assert len(result.jct_s) == 125
     assert result.mean_s == pytest.approx(2510.4, abs=0.05)
@@ -31,19 +34,23 @@ def test_arenas_own_search_on_the_pai_trace_ends_every_job_as_for_the_authors(da
 
 
 @pytest.mark.data
-def test_work_that_counts_as_it_was_done_takes_arena_longer(data: Path, tmp_path: Path) -> None:
-    honest = simulate(data / "arena" / "trace_pai.csv", policy="arena", honest=True)
+def test_work_that_counts_as_it_was_done_takes_arena_longer(
+    data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    honest = simulate(data("arena") / "trace_pai.csv", policy="arena", honest=True)
     path = tmp_path / "pai.csv"
     with path.open("w") as file:
         write_stretches(honest, "arena", file)
 
     assert honest.mean_s == pytest.approx(2841.6, abs=0.05)
-    assert all(finding.level is not Level.WRONG for finding in verify(read_runs(path)))
+    assert all(finding.level is not Severity.WRONG for finding in verify(read_runs(path)))
 
 
 @pytest.mark.data
-def test_the_mean_of_who_finished_in_time_is_found_out(data: Path, tmp_path: Path) -> None:
-    result = simulate(data / "arena" / "trace_philly.csv")
+def test_the_mean_of_who_finished_in_time_is_found_out(
+    data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    result = simulate(data("arena") / "trace_philly.csv")
     path = tmp_path / "philly.csv"
     with path.open("w") as file:
         write_stretches(result, "fcfs", file)
@@ -51,7 +58,7 @@ def test_the_mean_of_who_finished_in_time_is_found_out(data: Path, tmp_path: Pat
     findings = {finding.check: finding for finding in verify(read_runs(path))}
 
     assert (len(result.jct_s), len(result.tasks)) == (590, 1938)
-    assert [name for name in findings if findings[name].level is Level.WRONG] == ["all jobs"]
+    assert [name for name in findings if findings[name].level is Severity.WRONG] == ["all jobs"]
     assert (
         findings["all jobs"].text
         == "1348 of 1938 jobs have no end, and the file does not mention it"

@@ -8,23 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors import named
-from benchmarks.papers.authors.astraea import AuthorsAstraea
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cheap import check_contract
+from tests.examples import some
 
 import weft
-from tests.cheap import check_contract
-from tests.papers.astraea_reference import Cluster, Ref
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
-from weft.policies.astraea.accounts import Accounts, Rate, count_hours, sum_hours
-from weft.policies.astraea.policy import Astraea, chance_to_end, classify, reward
-from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.sim.result import Outcome
 from weft.testing.build import view_of
+from weft_papers.astraea.accounts import AstraeaMemory, Rate, count_hours, sum_hours
+from weft_papers.astraea.authors import AuthorsAstraea
+from weft_papers.astraea.policy import Astraea, chance_to_end, classify, reward
+from weft_papers.astraea.tenants import AstraeaTenant, grant_quotas
+from weft_papers.astraea.tests.astraea_reference import Cluster, Ref
+from weft_papers.published import named
 
 SIMULATOR = "authors/astraea"
 
@@ -62,7 +63,7 @@ def test_two_jobs_of_a_tenant_deserve_the_same_and_the_less_served_is_next() -> 
     middle = policy.decide(first).memory
     plan = policy.decide(replace(second, memory=middle))
 
-    assert isinstance(plan.memory, Accounts)
+    assert isinstance(plan.memory, AstraeaMemory)
     rows = plan.memory.rows
     assert rows.deserved.tolist() == [7200.0, 7200.0]
     assert rows.ltgf.tolist() == [0.5, 1.0]
@@ -71,16 +72,16 @@ def test_two_jobs_of_a_tenant_deserve_the_same_and_the_less_served_is_next() -> 
 
 def test_gpus_are_granted_to_the_least_served_tenant() -> None:
     tenants = [
-        Tenant("A", 8.0, 0.0, 30_000.0, 40_000.0, [4.0, 4.0, 2.0]),
-        Tenant("B", 4.0, 2.0, 9_000.0, 20_000.0, [1.0, 4.0, 1.0]),
-        Tenant("C", 4.0, 4.0, 16_000.0, 20_000.0, [2.0]),
+        AstraeaTenant("A", 8.0, 0.0, 30_000.0, 40_000.0, [4.0, 4.0, 2.0]),
+        AstraeaTenant("B", 4.0, 2.0, 9_000.0, 20_000.0, [1.0, 4.0, 1.0]),
+        AstraeaTenant("C", 4.0, 4.0, 16_000.0, 20_000.0, [2.0]),
     ]
     assert [tenant.ratio for tenant in tenants] == pytest.approx([0.75, 0.45, 0.8])
 
     allowed, grants = grant_quotas(10.0, tenants, 900.0, 0.2)
 
     assert [(grant.tenant, grant.gpus) for grant in grants] == [
-        *(("A", 4.0), ("B", 1.0), ("B", 4.0), ("B", 1.0)),
+        *(("A", 4.0), ("B", 1.0), ("B", 4.0), ("B", 1.0))
     ]
     assert allowed == {"A": 4.0, "B": 8.0, "C": 4.0}
 
@@ -111,7 +112,7 @@ def test_the_independent_simulation_agrees_with_the_published_example() -> None:
 AUTHORS = (10160.4, 13518.75, 10501.1, 10719.4833, 10766.0, 9303.9667)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 0, 2))
 def test_every_job_of_astraea_ends_as_in_an_independent_simulation(seed: int) -> None:
     rows = drawn(seed)
 
@@ -146,7 +147,7 @@ def test_the_reward_is_for_each_gpu_and_by_jobs_of_the_same_size_if_they_are_eno
 
 
 def test_hours_are_counted_apart_and_forgotten_after_a_day() -> None:
-    kept = Accounts(3000.0, rates={"u": Rate(2.0, 3.0, 4.0)})
+    kept = AstraeaMemory(3000.0, rates={"u": Rate(2.0, 3.0, 4.0)})
 
     hours = count_hours(kept, 7800.0, 24)
 
@@ -174,7 +175,7 @@ def test_a_weight_moves_the_quota() -> None:
 
     plan = Astraea().decide(view)
 
-    assert isinstance(plan.memory, Accounts)
+    assert isinstance(plan.memory, AstraeaMemory)
     assert {name: rate.quota for name, rate in plan.memory.rates.items()} == {"u": 6.0, "v": 2.0}
 
 
@@ -202,7 +203,7 @@ def test_who_is_nearer_to_its_end_goes_first_in_a_class_and_who_is_served_less_b
     jobs = [Job(JobId(name), 0.0, Demand(8), tenant="u") for name in "ab"]
     policy = Astraea(order="reward")
     kept = policy.decide(view_of(8, *jobs)).memory
-    assert isinstance(kept, Accounts)
+    assert isinstance(kept, AstraeaMemory)
     seconds = np.array([900.0, 1800.0])
     view = ran(view_of(8, *jobs), now=9000.0, a=900.0, b=1800.0)
     rows = replace(kept.rows, deserved=8.0 * seconds / np.array(served), running=np.zeros(2, bool))
@@ -229,7 +230,7 @@ def test_the_job_with_the_greater_reward_for_a_gpu_starts(
     jobs = [Job(JobId(name), 0.0, Demand(n), tenant="u") for name, n in (("one", 1), ("four", 4))]
     policy = Astraea(order="reward")
     lengths = {1.0: single, 4.0: {0: 10}}
-    view = replace(view_of(4, *jobs), memory=Accounts(0.0, lengths=lengths))
+    view = replace(view_of(4, *jobs), memory=AstraeaMemory(0.0, lengths=lengths))
 
     plan = policy.decide(view)
 
@@ -249,7 +250,7 @@ parties = st.lists(
 
 @given(st.integers(0, 40), parties)
 def test_no_more_is_granted_than_is_free(free: int, drawn: list[tuple[Any, ...]]) -> None:
-    tenants = [Tenant(str(i), *rest) for i, rest in enumerate(drawn)]
+    tenants = [AstraeaTenant(str(i), *rest) for i, rest in enumerate(drawn)]
     before = sum(tenant.used for tenant in tenants)
 
     allowed, grants = grant_quotas(float(free), tenants, 900.0, 0.2)
@@ -269,12 +270,12 @@ def test_the_order_of_tenants_matters_for_ties_alone(
     ]
 
     def granted(order: list[int]) -> dict[str, float]:
-        tenants = [Tenant(str(i), *distinct[i][:4], list(distinct[i][4])) for i in order]
+        tenants = [AstraeaTenant(str(i), *distinct[i][:4], list(distinct[i][4])) for i in order]
         return grant_quotas(float(free), tenants, 900.0, 0.0)[0]
 
     whole = list(range(len(distinct)))
     forth = granted(whole)
-    ratios = [Tenant("", *fields).ratio for fields in distinct]
+    ratios = [AstraeaTenant("", *fields).ratio for fields in distinct]
     if len(set(ratios)) == len(ratios):
         assert granted(whole[::-1]) == forth
 
@@ -360,7 +361,7 @@ def ran(view: View, now: float, **seconds: float) -> View:
     return replace(view, table=table, now=now)
 
 
-def replace_hours(kept: Accounts, hours: Any, at: float) -> Accounts:
+def replace_hours(kept: AstraeaMemory, hours: Any, at: float) -> AstraeaMemory:
     return replace(kept, at=at, hours=hours)
 
 
@@ -389,7 +390,10 @@ def test_who_waits_for_the_threshold_goes_before_the_less_served(
 
 
 def test_of_tenants_that_hold_nothing_the_one_that_had_less_is_next() -> None:
-    tenants = [Tenant("a", 0.5, 0.0, 900.0, 900.0, [1.0]), Tenant("b", 0.5, 0.0, 0.0, 900.0, [1.0])]
+    tenants = [
+        AstraeaTenant("a", 0.5, 0.0, 900.0, 900.0, [1.0]),
+        AstraeaTenant("b", 0.5, 0.0, 0.0, 900.0, [1.0]),
+    ]
 
     assert [grant.tenant for grant in grant_quotas(1.0, tenants, 300.0, 0.2)[1]] == ["a"]
     assert [

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
-from weft.formulas.network.circles import Circle, measure_circle
-from weft.formulas.network.compatibility import fit_link, has_loop, score_link, unite_shifts
+from weft_papers.cassini.circles import Circle, measure_circle
+from weft_papers.cassini.compatibility import fit_link, has_loop, score_link, unite_shifts
 
 
 def circle(period_ms: float, *arcs: tuple[float, float, float]) -> Circle:
@@ -83,7 +83,7 @@ def test_shifts_of_links_become_one_shift_a_job() -> None:
     assert unite_shifts(periods, shifts) == pytest.approx({"j1": 0.0, "j2": 0.120, "j3": 0.070})
 
 
-HALF = Traffic(0.2, 0.5, 4.0, phases=(Phase(0.1, 0.1, 40.0),))
+HALF = Traffic(0.2, 0.5, 4.0, phases=(TrafficPhase(0.1, 0.1, 40.0),))
 
 
 def completion_s(policy: str, cluster: str, jobs: int = 2) -> list[float]:

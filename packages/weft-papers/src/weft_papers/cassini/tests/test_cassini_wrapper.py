@@ -10,27 +10,27 @@ import pytest
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, TimeShift
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.formulas.network.circles import circle_of
-from weft.formulas.network.compatibility import score_link
-from weft.pieces.place.link_shifts import Crossing, Over, find_crossing, shift_jobs
-from weft.pieces.wrap.cassini import Cassini, find_alternatives
-from weft.pieces.wrap.hived.wrapper import Hived
 from weft.pieces.wrap.tenants.reserve import Reserve
 from weft.policies.fifo import Fifo
-from weft.policies.gandiva.policy import Gandiva
-from weft.policies.themis.policy import Themis
+from weft_papers.cassini.circles import circle_of
+from weft_papers.cassini.compatibility import score_link
+from weft_papers.cassini.link_shifts import Crossing, Over, find_crossing, shift_jobs
+from weft_papers.cassini.wrapper import Cassini, find_alternatives
+from weft_papers.gandiva.policy import Gandiva
+from weft_papers.hived.wrapper import Hived
+from weft_papers.themis.policy import Themis
 
 # Four racks of two nodes of one GPU: any two nodes of different racks meet others on uplinks.
 RACKS = parse_cluster("8x1:a100/nic=50/rack=2:50")
-HALF = Traffic(0.2, 0.5, 4.0, phases=(Phase(0.1, 0.1, 40.0),))
-FULL = Traffic(0.2, 0.9, 9.0, phases=(Phase(0.02, 0.18, 50.0),))
+HALF = Traffic(0.2, 0.5, 4.0, phases=(TrafficPhase(0.1, 0.1, 40.0),))
+FULL = Traffic(0.2, 0.9, 9.0, phases=(TrafficPhase(0.02, 0.18, 50.0),))
 
 
 def job(name: str, traffic: Traffic | None = HALF, gpus: int = 2) -> Job:
@@ -261,7 +261,7 @@ def test_a_hundredth_of_an_iteration_is_what_jobs_wait_for_their_beat() -> None:
 def test_nobody_waits_long_for_a_beat_that_it_could_share(period_s: float, together: bool) -> None:
     # Half of each iteration is traffic: in step with 0.2 s they would never meet. To wait for that
     # makes 0.18 s a ninth longer, which pays, and 0.17 s by more than a job is asked to wait.
-    other = Traffic(period_s, 0.5, 4.0, phases=(Phase(period_s / 2, period_s / 2, 40.0),))
+    other = Traffic(period_s, 0.5, 4.0, phases=(TrafficPhase(period_s / 2, period_s / 2, 40.0),))
     view = view_with(RACKS, {}, job("a"), job("b", other))
     wished = Plan({JobId("a"): on(0, 2), JobId("b"): on(1, 3)})
 

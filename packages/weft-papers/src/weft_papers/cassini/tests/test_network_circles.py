@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.formulas.network.circles import (
+from weft_papers.cassini.circles import (
     MOST_TURNS,
     Circle,
     choose_grid,
     measure_circle,
     round_periods,
 )
-from weft.formulas.network.compatibility import (
+from weft_papers.cassini.compatibility import (
     find_groups,
     fit_link,
     has_loop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from weft.formulas.fragmentation import JobClass, fragmented
 pytestmark = pytest.mark.data
 
 
-def test_the_authors_cases_come_out_alike(data: Path) -> None:
-    known = json.loads((data / "fgd" / "unit_cases.json").read_text())
+def test_the_authors_cases_come_out_alike(data: Callable[[str], Path]) -> None:
+    known = json.loads(data("fgd/unit_cases.json").read_text())
     classes = [
         JobClass(
             typical_pod["weight_pct"] / 100.0,

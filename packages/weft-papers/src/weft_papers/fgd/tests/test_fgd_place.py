@@ -16,11 +16,7 @@ from weft.policies.compose.policy import Compose
 from weft.testing.build import view_of
 
 PART, ONE, TWO = Demand(1, share=0.5), Demand(1), Demand(2)
-CLASSES = (
-    JobClass(0.5, 1, 0.5, cpus=4.0),
-    JobClass(0.3, 1, cpus=8.0),
-    JobClass(0.2, 2, cpus=8.0),
-)
+CLASSES = (JobClass(0.5, 1, 0.5, cpus=4.0), JobClass(0.3, 1, cpus=8.0), JobClass(0.2, 2, cpus=8.0))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.seeds import seeds
 
-from tests.papers.gandiva_reference import Node
-from tests.papers.together import Done, job, together
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Demand, Job, JobId, NodeId
@@ -20,10 +19,12 @@ from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
-from weft.policies.gandiva.occupancy import GandivaMemory, Occupancy, next_turn
-from weft.policies.gandiva.place import place
-from weft.policies.gandiva.policy import Gandiva, defragment, worth_it
 from weft.testing import view_of, with_knowledge
+from weft_papers.gandiva.occupancy import GandivaMemory, HomeOccupancy, next_turn
+from weft_papers.gandiva.place import place
+from weft_papers.gandiva.policy import Gandiva, defragment, worth_it
+from weft_papers.gandiva.tests.gandiva_reference import Node
+from weft_papers.tests.together import Done, job, together
 
 SMALL = {"gpu_util": 30.0, "gmem_util": 10.0, "gmem_mib": 4096.0}
 
@@ -203,7 +204,7 @@ def test_a_pair_that_gains_nothing_never_stays_together(first: float, other: flo
 
 def homes(view: View, sizes: Sequence[int], limit: float = 2.0) -> list[str | None]:
     """Where jobs of these sizes go, one after the other."""
-    book = Occupancy(view, GandivaMemory())
+    book = HomeOccupancy(view, GandivaMemory())
     nodes: list[str | None] = []
     for i, _ in enumerate(sizes):
         home = place(book, view.job(i), limit)
@@ -238,7 +239,7 @@ def test_a_gang_larger_than_a_node_waits_for_empty_nodes() -> None:
 def test_an_empty_node_has_no_affinity() -> None:
     work = [(job("a", 2), 60.0), (job("b", 1, at=100.0), 60.0)]
     done = together(Gandiva(hand_over=0.0), work, "1x4:v100")
-    book = Occupancy(
+    book = HomeOccupancy(
         view_of("1x4:v100", ("x", 1, 60.0)), GandivaMemory(affinity={NodeId("v100-0"): 2})
     )
 
@@ -252,7 +253,7 @@ def test_an_empty_node_has_no_affinity() -> None:
 def test_defragmentation_frees_a_whole_node_by_one_migration() -> None:
     view = view_of("3x4:v100", *((f"j{i}", g, 60.0) for i, g in enumerate((1, 2, 2, 1))))
     nodes = [NodeId(f"v100-{i}") for i in range(3)]
-    book = Occupancy(view, GandivaMemory())
+    book = HomeOccupancy(view, GandivaMemory())
     for i, (node, gpus) in enumerate(((0, 1), (1, 2), (2, 2), (2, 1))):
         book.settle(view.job(i).id, {nodes[node]: gpus})
     assert [book.free(n) for n in nodes] == [3, 2, 1]
@@ -273,7 +274,7 @@ def test_a_node_is_emptied_largest_job_first_so_that_all_find_room() -> None:
     sizes = ((0, 1), (0, 2), (0, 2), (1, 5), (2, 6))
     view = view_of("3x8:v100", *((f"j{i}", g, 60.0) for i, (_, g) in enumerate(sizes)))
     nodes = [NodeId(f"v100-{i}") for i in range(3)]
-    book = Occupancy(view, GandivaMemory())
+    book = HomeOccupancy(view, GandivaMemory())
     for i, (node, gpus) in enumerate(sizes):
         book.settle(view.job(i).id, {nodes[node]: gpus})
 
@@ -331,7 +332,7 @@ def test_the_next_job_has_a_whole_quantum_after_an_early_end() -> None:
     done = together(Gandiva(limit=3, hand_over=0.0, pack=False), work, "1x1:v100")
 
     assert [(run.seq, run.start, run.end) for run in done.physics.runs[:4]] == [
-        *((0, 0.0, 30.0), (1, 30.0, 90.0), (2, 90.0, 150.0), (1, 150.0, 210.0)),
+        *((0, 0.0, 30.0), (1, 30.0, 90.0), (2, 90.0, 150.0), (1, 150.0, 210.0))
     ]
 
 
@@ -347,7 +348,7 @@ def test_nodes_have_quanta_of_their_own() -> None:
     assert changes == [80.0, 140.0]  # both nodes are oversubscribed from 20 s on
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_packing_and_turns_end_every_job_as_in_an_independent_simulation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count, gpus = int(rng.integers(2, 7)), int(rng.choice([1, 2, 4]))

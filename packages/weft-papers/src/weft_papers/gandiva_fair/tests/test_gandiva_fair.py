@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.cheap import check_contract
+
 from weft.core.asleep.rules import StopRules
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event
@@ -23,20 +23,15 @@ from weft.core.stops import SLEEPS
 from weft.formulas.fairness.shares import share_fairly
 from weft.perf.replay import Replay
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs
-from weft.policies.gandiva_fair.homes import Homes
-from weft.policies.gandiva_fair.policy import (
-    GandivaFair,
-    GandivaFairMemory,
-    _entitlements,
-    _homes,
-)
-from weft.policies.gandiva_fair.stride import Gang, choose, choose_split
-from weft.policies.gandiva_fair.trading import trade, trade_all
-from weft.sim.asleep import Nights
-from weft.sim.driver import Driver
+from weft.sim.asleep import SleepSimulation
+from weft.sim.driver import Simulation
 from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
+from weft_papers.gandiva_fair.homes import Homes
+from weft_papers.gandiva_fair.policy import GandivaFair, GandivaFairMemory, _entitlements, _homes
+from weft_papers.gandiva_fair.stride import StrideGang, choose, choose_split
+from weft_papers.gandiva_fair.trading import trade, trade_all
 
 ONE, TWO = NodeId("one"), NodeId("two")
 
@@ -49,7 +44,7 @@ def quanta(
     ran, used = [], dict.fromkeys(jobs, 0)
     for _ in range(count):
         gangs = [
-            Gang(JobId(name), {ONE: size}, passed[name], i)
+            StrideGang(JobId(name), {ONE: size}, passed[name], i)
             for i, (name, (size, _)) in enumerate(jobs.items())
         ]
         now = sorted(str(gang.id) for gang in choose(gangs, gpus))
@@ -93,7 +88,7 @@ def test_split_stride_alternates_a_large_gang_with_the_servers() -> None:
     passed, servers = dict.fromkeys(sizes, 0.0), {ONE: 0.0, TWO: 0.0}
     ran = []
     for _ in range(4):
-        gangs = [Gang(JobId(j), sizes[j], passed[j], i) for i, j in enumerate(sizes)]
+        gangs = [StrideGang(JobId(j), sizes[j], passed[j], i) for i, j in enumerate(sizes)]
         now = [str(gang.id) for gang in choose_split(gangs, {ONE: 4, TWO: 4}, servers)]
         for job in now:
             passed[job] += sum(sizes[job].values()) / tickets[job]
@@ -119,10 +114,7 @@ def test_a_newcomer_goes_to_the_least_loaded_server() -> None:
 
 @pytest.mark.parametrize(
     ("room", "weights", "demands", "given"),
-    [
-        (8, (1, 1, 1), (4, 4, 2), (3, 3, 2)),
-        (24, (1, 2, 1), (4, 20, 20), (4, 40 / 3, 20 / 3)),
-    ],
+    [(8, (1, 1, 1), (4, 4, 2), (3, 3, 2)), (24, (1, 2, 1), (4, 20, 20), (4, 40 / 3, 20 / 3))],
 )
 def test_nobody_is_entitled_to_more_than_it_can_use(
     room: int, weights: tuple[int, ...], demands: tuple[int, ...], given: tuple[float, ...]
@@ -141,10 +133,7 @@ def test_nobody_is_entitled_to_more_than_it_can_use(
     ],
 )
 def test_trades_as_worked_by_hand(
-    held: Sequence[float],
-    speedups: Sequence[float],
-    slow: Sequence[float],
-    fast: Sequence[float],
+    held: Sequence[float], speedups: Sequence[float], slow: Sequence[float], fast: Sequence[float]
 ) -> None:
     users = [f"u{i}" for i in range(len(held))]
     slows, fasts = (dict(zip(users, held, strict=True)) for _ in range(2))
@@ -210,11 +199,7 @@ def test_tickets_of_nothing_are_refused() -> None:
 
 
 def gpu_seconds(
-    policy: GandivaFair,
-    cluster: str,
-    jobs: list[Job],
-    until: float,
-    stops: StopRules | None = None,
+    policy: GandivaFair, cluster: str, jobs: list[Job], until: float, stops: StopRules | None = None
 ) -> dict[str, float]:
     """GPU time that each user had before `until`, under jobs of twice that length."""
     machines = parse_cluster(cluster)
@@ -233,12 +218,12 @@ def gpu_seconds(
                 since[job] = at, on.gpus
 
     scheduler = Scheduler(policy, machines, knowledge=Knowledge(), journal=account, stops=stops)
-    nights = None if stops is None or stops.memory is None else Nights(stops.memory)
-    Driver(
+    sleep_sim = None if stops is None or stops.memory is None else SleepSimulation(stops.memory)
+    Simulation(
         scheduler,
         Physics(trace, Replay(0.0), terms=ChangeTerms(resume_s=0.0)),
         machines,
-        nights=nights,
+        sleep_sim=sleep_sim,
     ).run()
     for job, (start, gpus) in since.items():
         got[user[job]] += (until - start) * gpus

@@ -1,4 +1,4 @@
-"""Gavel's published traces, ours beside theirs: `python -m benchmarks.papers.gavel`.
+"""Gavel's published traces, ours beside theirs: `python -m weft_papers.gavel.published`.
 
 8 V100, 16 P100 and 24 K80 as on the authors' cluster, their physical throughput table, restarts
 free as in their simulator.
@@ -11,17 +11,17 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+from benchmarks.data import need
 
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.scheduler import Scheduler
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, read_throughputs
 from weft.predict.none import NoPredictor
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
-from weft.traces.find import find
+from weft.traces.read import find
+from weft_papers.published import build_named
 
 CLUSTER = "2x4:v100+4x4:p100+6x4:k80"
 EXPECTED = Path(__file__).parent / "expected.toml"
@@ -29,7 +29,7 @@ EXPECTED = Path(__file__).parent / "expected.toml"
 
 def main() -> int:
     """Run every line of `expected.toml`; fail where one is too far from theirs."""
-    data = need_data()
+    data = need("gavel/physical_cluster_throughputs.json", "gavel/minimize_makespan.trace")
     table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
     wrong = 0
     print(f"{'trace':<24} {'policy':<40} {'metric':<11} {'theirs':>7} {'ours':>7} {'differ':>7}")
@@ -57,7 +57,7 @@ def simulate(trace: Path, policy: str, table: Throughputs, seed: int = 0) -> dic
         knowledge=Knowledge(NoPredictor(), ThroughputBeliefs(table)),
         seed=seed,
     )
-    Driver(scheduler, physics, cluster, seed=seed).run()
+    Simulation(scheduler, physics, cluster, seed=seed).run()
     submitted = np.array([job.submitted for job, _ in jobs])
     hours = (physics.ended_at - submitted) / 3600
     return {

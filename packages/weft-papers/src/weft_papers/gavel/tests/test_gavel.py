@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors import named
-from benchmarks.papers.authors.gavel import (
-    AuthorsGavel,
-    bisect_makespan,
-    cheapest_sum,
-    greedy_fifo,
-    random_fifo,
-)
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.cheap import check_contract
+
 from weft import compare, simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event, Started, Submitted, Woken
@@ -31,11 +24,24 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
-from weft.policies.gavel.accounts import Accounts
-from weft.policies.gavel.objectives import (
+from weft.predict.none import NoPredictor
+from weft.sim.driver import Simulation
+from weft.sim.physics import Physics
+from weft.testing import view_of
+from weft.testing.build import with_knowledge
+from weft.traces.read import find
+from weft_papers.gavel.accounts import UnitAccounts
+from weft_papers.gavel.authors import (
+    AuthorsGavel,
+    bisect_makespan,
+    cheapest_sum,
+    greedy_fifo,
+    random_fifo,
+)
+from weft_papers.gavel.objectives import (
     OBJECTIVES,
     cheapest,
     compute_isolated,
@@ -49,23 +55,24 @@ from weft.policies.gavel.objectives import (
     normal,
     with_deadlines,
 )
-from weft.policies.gavel.policy import Gavel, Objective
-from weft.policies.gavel.problem import Pairs, Problem, Program, Solution, greatest_sum
-from weft.predict.none import NoPredictor
-from weft.sim.driver import Driver
-from weft.sim.physics import Physics
-from weft.testing import view_of
-from weft.testing.build import with_knowledge
-from weft.traces.find import find
+from weft_papers.gavel.policy import Gavel, Objective
+from weft_papers.gavel.problem import (
+    AllocationProblem,
+    Program,
+    SharedPairs,
+    Solution,
+    greatest_sum,
+)
+from weft_papers.published import named
 
 THREE = ((40.0, 20.0, 10.0), (12.0, 8.0, 4.0), (100.0, 50.0, 10.0))
 TWO = ((4.0, 1.0), (2.0, 1.0))
 NAMES = ("v100", "p100", "k80")
 
 
-def problem(rates: object, gpus: object, **columns: object) -> Problem:
+def problem(rates: object, gpus: object, **columns: object) -> AllocationProblem:
     as_floats: dict[str, Any] = {n: np.array(c, dtype=float) for n, c in columns.items()}
-    return Problem(np.array(rates, dtype=float), np.array(gpus, dtype=float), **as_floats)
+    return AllocationProblem(np.array(rates, dtype=float), np.array(gpus, dtype=float), **as_floats)
 
 
 # ---- the linear programs
@@ -182,7 +189,7 @@ def test_e9_tenants_share_by_weight(in_turn: set[int], expected: tuple[float, ..
 
 
 def test_e10_pairs_on_one_device() -> None:
-    pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5]]]))
+    pair = SharedPairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5]]]))
     paired = replace(problem([[4], [2]], [1], model=(0, 1)), pairs=pair)
 
     solution = max_min_fairness(paired)
@@ -193,7 +200,7 @@ def test_e10_pairs_on_one_device() -> None:
 
 
 def test_e10_pairs_on_two_kinds() -> None:
-    pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5], [0.6, 0.5]]]))
+    pair = SharedPairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5], [0.6, 0.5]]]))
     two = replace(problem(TWO, (1, 1), model=(0, 1)), pairs=pair)
 
     solution = max_min_fairness(two)
@@ -227,7 +234,7 @@ problems = st.integers(1, 6).flatmap(
 )
 
 
-def check_feasible(drawn: Problem, solution: Solution) -> None:
+def check_feasible(drawn: AllocationProblem, solution: Solution) -> None:
     used = (drawn.gangs[:, None] * solution.alone).sum(axis=0)
     assert (solution.alone >= -1e-9).all()
     assert (solution.alone.sum(axis=1) <= 1 + 1e-6).all()
@@ -235,7 +242,7 @@ def check_feasible(drawn: Problem, solution: Solution) -> None:
 
 
 @given(problems)
-def test_every_objective_is_feasible(drawn: Problem) -> None:
+def test_every_objective_is_feasible(drawn: AllocationProblem) -> None:
     jobs = len(drawn)
     steps = np.arange(1.0, jobs + 1.0) * 100
     whole = replace(
@@ -255,14 +262,14 @@ def test_every_objective_is_feasible(drawn: Problem) -> None:
 
 
 @given(problems)
-def test_sharing_beats_an_equal_part_of_every_kind(drawn: Problem) -> None:
+def test_sharing_beats_an_equal_part_of_every_kind(drawn: AllocationProblem) -> None:
     apart = drawn.gangs / drawn.weights * compute_isolated(drawn) / normal(drawn)
 
     assert max_min_fairness(drawn).value >= apart.min() * (1 - 1e-6)
 
 
 @given(problems, st.floats(0.01, 100.0))
-def test_the_unit_of_a_job_s_steps_does_not_matter(drawn: Problem, factor: float) -> None:
+def test_the_unit_of_a_job_s_steps_does_not_matter(drawn: AllocationProblem, factor: float) -> None:
     scaled = drawn.rates.copy()
     scaled[0] *= factor
 
@@ -272,20 +279,20 @@ def test_the_unit_of_a_job_s_steps_does_not_matter(drawn: Problem, factor: float
 
 
 @given(problems)
-def test_pairs_never_make_it_worse(drawn: Problem) -> None:
+def test_pairs_never_make_it_worse(drawn: AllocationProblem) -> None:
     first, second = np.triu_indices(len(drawn), 1)
     alike = drawn.gangs[first] == drawn.gangs[second]
     first, second = first[alike], second[alike]
     speeds = np.stack([0.6 * drawn.rates[first], 0.7 * drawn.rates[second]], axis=2)
     model = np.arange(len(drawn), dtype=float)
 
-    packed = replace(drawn, pairs=Pairs(first, second, speeds), model=model)
+    packed = replace(drawn, pairs=SharedPairs(first, second, speeds), model=model)
 
     assert max_min_fairness(packed).value >= max_min_fairness(drawn).value - 1e-6
 
 
 @given(problems)
-def test_no_level_can_rise_once_the_water_is_in(drawn: Problem) -> None:
+def test_no_level_can_rise_once_the_water_is_in(drawn: AllocationProblem) -> None:
     whole = replace(drawn, tenant=np.zeros(len(drawn)), rank=np.arange(len(drawn), dtype=float))
     solution = hierarchical(whole, {}, set())
     reached = solution.throughput(whole)
@@ -295,7 +302,7 @@ def test_no_level_can_rise_once_the_water_is_in(drawn: Problem) -> None:
         assert _best(whole, job, others) <= reached[job] * (1 + 5e-3) + 1e-6
 
 
-def _best(drawn: Problem, job: int, floors: Floats) -> float:
+def _best(drawn: AllocationProblem, job: int, floors: Floats) -> float:
     """The most that one job can have while the others keep theirs."""
     program = Program(drawn)
     mine = np.where(program.member == job, program.rate, 0.0)
@@ -332,7 +339,7 @@ def run(
         seed=seed,
         journal=lambda now, event: log.append((now, event)),
     )
-    driver = Driver(scheduler, physics, machines, seed=seed)
+    driver = Simulation(scheduler, physics, machines, seed=seed)
     if rounds is None:
         driver.run()
     else:
@@ -363,7 +370,7 @@ def test_e11_twelve_rounds(policy: Gavel) -> None:
             on = {node.partition("-")[0]: job for job, node in held.items()}
             rounds.append("".join(on[kind] for kind in NAMES))
     assert " ".join(rounds) == "021 120 021 120 012 120 021 120 021 120 012 120"
-    assert isinstance(scheduler.memory, Accounts)
+    assert isinstance(scheduler.memory, UnitAccounts)
     expected = [(0.52476, 0, 0.47524), (0.47524, 0.15011, 0.37464), (0, 0.84989, 0.15011)]
     assert scheduler.memory.share == pytest.approx(np.array(expected), abs=1e-5)
 
@@ -374,7 +381,7 @@ def test_time_received_approaches_the_shares() -> None:
     _, _, scheduler = run(endless(*E11), Gavel(), cluster, load_published(), rounds=rounds)
 
     book = scheduler.memory
-    assert isinstance(book, Accounts)
+    assert isinstance(book, UnitAccounts)
     got = (book.received - 180.0) / (360.0 * (rounds - 1))
     assert np.abs(got - book.share).max() < 0.02
 
@@ -421,7 +428,7 @@ def test_gavel_in_sia_s_simulator() -> None:
     _, _, scheduler = run(jobs, policy, "1x1:v100+1x1:k80", load_published(), rounds=4)
 
     book = scheduler.memory
-    assert isinstance(book, Accounts)
+    assert isinstance(book, UnitAccounts)
     # Shares are solved every round, received time is never forgotten.
     assert book.reset_at == 3 * 360.0
     assert book.received.sum() == pytest.approx(180.0 * 6 + 2 * 3 * 360.0)
@@ -486,9 +493,11 @@ PHYSICAL = "2x4:v100+4x4:p100+6x4:k80"
     ],
     ids=["aware", "agnostic"],
 )
-def test_the_authors_simulator_is_met(data: Path, trace: str, policy: Gavel, hours: float) -> None:
-    table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
-    jobs = find(str(data / "gavel" / f"{trace}.trace"))
+def test_the_authors_simulator_is_met(
+    data: Callable[[str], Path], trace: str, policy: Gavel, hours: float
+) -> None:
+    table = read_throughputs(data("gavel/physical_cluster_throughputs.json"))
+    jobs = find(str(data(f"gavel/{trace}.trace")))
 
     physics, _, _ = run(jobs, policy, PHYSICAL, table)
 
@@ -497,9 +506,9 @@ def test_the_authors_simulator_is_met(data: Path, trace: str, policy: Gavel, hou
 
 
 @pytest.mark.data
-def test_the_authors_makespan_is_met(data: Path) -> None:
-    table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
-    jobs = find(str(data / "gavel" / "minimize_makespan.trace"))
+def test_the_authors_makespan_is_met(data: Callable[[str], Path]) -> None:
+    table = read_throughputs(data("gavel/physical_cluster_throughputs.json"))
+    jobs = find(str(data("gavel/minimize_makespan.trace")))
 
     physics, _, _ = run(jobs, AuthorsGavel("makespan"), PHYSICAL, table)
 
@@ -602,7 +611,7 @@ def test_the_least_target_is_found_where_a_straight_line_between_both_ends_would
 
 
 class CostlyRestarts(LinearBeliefs):
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         return np.full(len(table), 20.0)
 
 
@@ -616,7 +625,7 @@ def test_the_authors_do_not_count_a_restart_as_received(kind: type[Gavel], recei
 
     scheduler.step(100.0, [Woken()])
 
-    assert isinstance(scheduler.memory, Accounts)
+    assert isinstance(scheduler.memory, UnitAccounts)
     assert scheduler.memory.received[0, 0] == pytest.approx(received)
 
 
@@ -687,7 +696,7 @@ def test_objectives_give_the_fast_gpu_to_different_jobs(
 
     plan = Gavel(objective=objective, **options).decide(with_speeds(view))
 
-    assert isinstance(plan.memory, Accounts)
+    assert isinstance(plan.memory, UnitAccounts)
     assert plan.memory.share == pytest.approx(np.array(expected), abs=1e-4)
 
 

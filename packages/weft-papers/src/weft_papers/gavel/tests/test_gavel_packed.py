@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,9 @@ def test_a_pair_that_gains_by_sharing_shares_and_gains(tmp_path: Path) -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_sharing_shortens_completion_under_load(data: Path) -> None:
-    trace = str(data / "gavel" / "gen_single_300j_r6.0_s7.trace")
-    profiles = str(data / "gavel" / "simulation_throughputs.json")
+def test_sharing_shortens_completion_under_load(data: Callable[[str], Path]) -> None:
+    trace = str(data("gavel/gen_single_300j_r6.0_s7.trace"))
+    profiles = str(data("gavel/simulation_throughputs.json"))
     alone, packed = (
         weft.simulate(
             trace, policy, "2x4:v100+2x4:p100+2x4:k80", profiles=profiles, restart_cost=0.0

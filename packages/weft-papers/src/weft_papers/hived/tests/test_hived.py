@@ -18,9 +18,9 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.pieces.wrap.hived.wrapper import Hived, read_content
 from weft.policies.fifo import Fifo
 from weft.testing import view_of
+from weft_papers.hived.wrapper import Hived, read_content
 
 NODES = {"a@node": 1.0, "b@node": 1.0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.model.cluster import parse_cluster
-from weft.pieces.wrap.hived.assignment import lay_out, machines_of
-from weft.pieces.wrap.hived.bindings import Bindings
-from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
-from weft.pieces.wrap.hived.rules import read_rules
+from weft_papers.hived.assignment import lay_out, machines_of
+from weft_papers.hived.bindings import CellBindings
+from weft_papers.hived.cells import Cell, CellChain, FreeCells, check_assignment
+from weft_papers.hived.rules import read_rules
 
 LEVELS = ("gpu", "switch", "socket", "node")
 
 
-def chain_of(nodes: int) -> Chain:
+def chain_of(nodes: int) -> CellChain:
     """Nodes of 8 GPUs: two sockets of two switches of two."""
-    return Chain("v100", LEVELS, (1, 2, 2, 2), 3, (0, 0, 0, nodes))
+    return CellChain("v100", LEVELS, (1, 2, 2, 2), 3, (0, 0, 0, nodes))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_splittable_counts_what_may_be_split_without_breaking_a_promise() -> Non
 
 
 def test_bad_cells_are_counted_at_every_level() -> None:
-    chain = Chain("v100", ("gpu", "node", "rack"), (1, 4, 2), 1, (0, 1, 2))
+    chain = CellChain("v100", ("gpu", "node", "rack"), (1, 4, 2), 1, (0, 1, 2))
     free = FreeCells(chain, bad=[1])
 
     assert [free.left(level) for level in range(3)] == [20, 5, 2]
@@ -93,18 +94,18 @@ def test_bad_cells_are_counted_at_every_level() -> None:
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> Chain:
+def chains(draw: st.DrawFn) -> CellChain:
     """Two to four levels, with cells of any of the upper ones that stand alone."""
     fan = (1, *draw(st.lists(st.integers(2, 3), min_size=1, max_size=3)))
     tops = draw(st.lists(st.integers(0, 2), min_size=len(fan) - 2, max_size=len(fan) - 2))
     levels = tuple(f"l{level}" for level in range(len(fan)))
-    return Chain("x", levels, fan, 1, (0, *tops, draw(st.integers(1, 2))))
+    return CellChain("x", levels, fan, 1, (0, *tops, draw(st.integers(1, 2))))
 
 
 @examples(60)
 @given(chain=chains(), seed=st.integers(0, 10_000))
 def test_every_request_within_an_assignment_succeeds_whatever_others_do(
-    chain: Chain, seed: int
+    chain: CellChain, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     free = FreeCells(chain)
@@ -136,7 +137,9 @@ def test_every_request_within_an_assignment_succeeds_whatever_others_do(
     assert [free.free(level) for level in levels] == initial
 
 
-def _draw_assignment(rng: np.random.Generator, chain: Chain, free: FreeCells) -> list[list[int]]:
+def _draw_assignment(
+    rng: np.random.Generator, chain: CellChain, free: FreeCells
+) -> list[list[int]]:
     """Cells of three virtual clusters that pass the check, as full as chance has it."""
     clusters = [[0] * len(chain.fan) for _ in range(3)]
     for _ in range(30):
@@ -149,7 +152,7 @@ def _draw_assignment(rng: np.random.Generator, chain: Chain, free: FreeCells) ->
 
 
 def _check_invariants(
-    chain: Chain, free: FreeCells, promised: list[int], held: list[tuple[int, Cell]]
+    chain: CellChain, free: FreeCells, promised: list[int], held: list[tuple[int, Cell]]
 ) -> None:
     for level, wanted in enumerate(promised):
         assert free.left(level) >= wanted
@@ -169,9 +172,11 @@ def _check_invariants(
 
 
 @pytest.mark.data
-def test_published_hierarchies_and_assignments_are_judged_alike(data: Path) -> None:
-    types = json.loads((data / "hived" / "cell_types.json").read_text())
-    cases = json.loads((data / "hived" / "vc_examples.json").read_text())
+def test_published_hierarchies_and_assignments_are_judged_alike(
+    data: Callable[[str], Path],
+) -> None:
+    types = json.loads(data("hived/cell_types.json").read_text())
+    cases = json.loads(data("hived/vc_examples.json").read_text())
 
     for case in cases:
         fan = types[case["chain"]]["fan"]
@@ -197,7 +202,7 @@ def test_as_many_cells_are_doomed_as_only_bad_hardware_is_left_for(
     others = min(others, nodes - own)
     rules = read_rules({"a@node": float(own), "b@node": float(others)}, {}, {})
     layout = lay_out(machines_of(parse_cluster(f"{nodes}x4:v100")), rules)
-    bindings = Bindings(layout, [FreeCells(layout.chains[0], range(bad))])
+    bindings = CellBindings(layout, [FreeCells(layout.chains[0], range(bad))])
 
     bindings.doom("a")
 
@@ -210,7 +215,7 @@ def test_as_many_cells_are_doomed_as_only_bad_hardware_is_left_for(
 
 def test_a_doomed_cell_stays_on_the_machine_that_it_was_on() -> None:
     layout = lay_out(machines_of(parse_cluster("2x4:v100")), read_rules({"a@node": 2.0}, {}, {}))
-    bindings = Bindings(layout, [FreeCells(layout.chains[0], range(2))])
+    bindings = CellBindings(layout, [FreeCells(layout.chains[0], range(2))])
     bindings.last |= {cell.name: (cell.level, i) for i, cell in enumerate(bindings.of("a"))}
 
     bindings.doom("a")

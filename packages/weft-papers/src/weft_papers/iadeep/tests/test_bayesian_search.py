@@ -10,7 +10,14 @@ from tests.examples import examples
 
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
-from weft.solve.bayesian_search import Point, beta, has_stalled, joint, next_point, posterior
+from weft_papers.iadeep.bayesian_search import (
+    Point,
+    beta,
+    has_stalled,
+    joint,
+    next_point,
+    posterior,
+)
 
 
 def everywhere(points: Floats) -> Bools:

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors import iadeep as authors
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.examples import examples
-from tests.papers.iadeep_reference import Arrival, simulate
-from tests.papers.together import Done, together
+from tests.seeds import seeds
+
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Finished
 from weft.core.knowledge.knowledge import TunableBatch
@@ -29,16 +27,19 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
-from weft.policies.iadeep.policy import IADeep, IADeepMemory
-from weft.policies.iadeep.tuning import (
-    Session,
-    Tuner,
+from weft.testing import view_of, with_knowledge
+from weft_papers.iadeep import authors
+from weft_papers.iadeep.policy import IADeep, IADeepMemory
+from weft_papers.iadeep.tests.iadeep_reference import Arrival, simulate
+from weft_papers.iadeep.tuning import (
+    DeviceTuner,
+    TuningSession,
     axis,
     fits,
     interference,
     noise_scale,
 )
-from weft.testing import view_of, with_knowledge
+from weft_papers.tests.together import Done, together
 
 KIND = "rtx3090"
 
@@ -245,7 +246,7 @@ def test_gangs_share_with_nobody() -> None:
 
 
 def test_a_search_ends_with_the_best_that_was_measured() -> None:
-    session = Session((JobId("a"),), (512,), 0.0).told(1.6)
+    session = TuningSession((JobId("a"),), (512,), 0.0).told(1.6)
     session = replace(session, asked=(400,)).told(1.4)
     session = replace(session, asked=(340,)).told(1.5)
 
@@ -267,8 +268,8 @@ def test_no_search_asks_for_more_memory_than_there_is(
     least = sum(known[job].mem_gb(known[job].init) for job in jobs)
     room = least * (1.0 + 0.5 * slack) + 1e-9
     rng = np.random.default_rng(seed)
-    tuner = Tuner(8, 8, 1.0)
-    session: Session | None = Session(tuple(jobs), init, 0.0)
+    tuner = DeviceTuner(8, 8, 1.0)
+    session: TuningSession | None = TuningSession(tuple(jobs), init, 0.0)
     while session is not None:
         assert fits([known[j] for j in jobs], np.array([session.asked], dtype=float), room).all()
         session = tuner.onward(
@@ -382,7 +383,7 @@ def test_settings_that_measure_nothing_are_refused() -> None:
 # ---- against an independent simulation
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15))
 def test_every_job_of_iadeep_ends_as_in_an_independent_simulation(seed: int) -> None:
     rng = np.random.default_rng(seed)
     weight = {name: float(rng.uniform(0.05, 0.9)) for name in "abcd"}

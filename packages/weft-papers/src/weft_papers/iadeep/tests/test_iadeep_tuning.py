@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.seeds import seeds
 
-from tests.papers.iadeep_tuning_reference import Trainer, simulate_pair
-from tests.papers.together import together
 from weft.core.events.event import Reported, Started, Submitted, Woken
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
@@ -22,8 +21,10 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of as shipped_profile_of
 from weft.perf.sharing.device_models import unordered
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.policies.iadeep.policy import IADeep
-from weft.policies.iadeep.tuning import Session
+from weft_papers.iadeep.policy import IADeep
+from weft_papers.iadeep.tests.iadeep_tuning_reference import Trainer, simulate_pair
+from weft_papers.iadeep.tuning import TuningSession
+from weft_papers.tests.together import together
 
 DEVICE_GB = 24.0
 # Batch, seconds of a step and GB (fixed, a sample), gradient noise.
@@ -53,7 +54,7 @@ def draw_pair(seed: int) -> tuple[list[str], list[Trainer]]:
     return models, jobs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_two_jobs_that_are_tuned_end_as_in_an_independent_simulation(seed: int) -> None:
     models, jobs = draw_pair(seed)
     work = []
@@ -71,7 +72,7 @@ def test_two_jobs_that_are_tuned_end_as_in_an_independent_simulation(seed: int) 
 
 
 def test_a_search_says_how_far_it_has_come() -> None:
-    session = Session((JobId("a"), JobId("b")), (32, 64), 5.0)
+    session = TuningSession((JobId("a"), JobId("b")), (32, 64), 5.0)
 
     later = replace(session.told(2.0), asked=(16, 96)).told(1.5)
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import csv
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors.lucid import AuthorsLucid
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.examples import examples
-from tests.papers.together import job, together
+
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Demand, Job, JobId
@@ -24,16 +21,16 @@ from weft.core.model.launch import Launch
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Pairs, read_pairs
+from weft.perf.sharing.device_models import DevicePairs, read_pairs
 from weft.perf.sharing.hinted_profile import profile_of
-from weft.policies.lucid.policy import Arrivals, Lucid, LucidMemory, busy
-from weft.policies.lucid.queue import Candidate, first_host, label, score
 from weft.policies.srsf import Srsf
-from weft.sim.physics import Run
+from weft.sim.physics import RunSegment
 from weft.testing import view_of, with_knowledge
+from weft_papers.lucid.authors import AuthorsLucid
+from weft_papers.lucid.policy import Arrivals, Lucid, LucidMemory, busy
+from weft_papers.lucid.queue import Candidate, first_host, label, score
+from weft_papers.tests.together import job, together
 
-DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).parents[3] / "shared" / "data")) / "lucid"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="Lucid's tables are not here")
 RESNET, POINTNET = "ResNet18/CIFAR-10/64/0", "PointNet/ShapeNet/64/0"
 QUIET = {"gpu_util": 20.0, "gmem_util": 10.0, "gmem_mib": 4000.0}
 LOUD = {"gpu_util": 90.0, "gmem_util": 60.0, "gmem_mib": 4000.0}
@@ -53,10 +50,9 @@ def test_the_tree_has_three_leaves() -> None:
 
 
 @pytest.mark.data
-@needs_data
-def test_measured_averages_give_the_published_labels() -> None:
-    pairs = read_pairs(DATA / "colocate_info.csv")
-    with (DATA / "single_data.csv").open(newline="", encoding="utf-8") as file:
+def test_measured_averages_give_the_published_labels(data: Callable[[str], Path]) -> None:
+    pairs = read_pairs(data("lucid/colocate_info.csv"))
+    with data("lucid/single_data.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
 
     def average(model: str, batch: int, amp: int) -> float:
@@ -80,9 +76,8 @@ def test_measured_averages_give_the_published_labels() -> None:
 
 
 @pytest.mark.data
-@needs_data
-def test_pairs_are_as_measured() -> None:
-    pairs = read_pairs(DATA / "colocate_info.csv")
+def test_pairs_are_as_measured(data: Callable[[str], Path]) -> None:
+    pairs = read_pairs(data("lucid/colocate_info.csv"))
     tags = {t for both in pairs.speeds for t in both}
 
     def named(model: str, batch: int) -> str:
@@ -138,9 +133,10 @@ def test_packing_follows_the_forecast() -> None:
 
 
 @pytest.mark.data
-@needs_data
-def test_one_window_in_seven_of_the_published_forecast_is_quiet() -> None:
-    with (DATA / "venus_throughput_pred.csv").open(newline="", encoding="utf-8") as file:
+def test_one_window_in_seven_of_the_published_forecast_is_quiet(
+    data: Callable[[str], Path],
+) -> None:
+    with data("lucid/venus_throughput_pred.csv").open(newline="", encoding="utf-8") as file:
         forecast = [float(row["pred_gpu_job"]) for row in csv.DictReader(file)]
 
     windows = [forecast[i : i + 5] for i in range(len(forecast) - 4)]
@@ -169,7 +165,7 @@ def test_every_submission_is_counted_once() -> None:
 
 
 def pair_of(first: float, other: float) -> Colocated:
-    return Colocated(profile_of, Pairs({(RESNET, POINTNET): (first, other)}))
+    return Colocated(profile_of, DevicePairs({(RESNET, POINTNET): (first, other)}))
 
 
 def test_the_worked_pair_ends_when_worked_out_by_hand() -> None:
@@ -238,8 +234,8 @@ def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
     assert max(main.values()) == 1
 
 
-def _touch(first: Run, other: Run) -> bool:
-    def devices(run: Run) -> set[tuple[str, int]]:
+def _touch(first: RunSegment, other: RunSegment) -> bool:
+    def devices(run: RunSegment) -> set[tuple[str, int]]:
         return {(p.node, g) for p in run.on.slices for g in p.gpus}
 
     return bool(devices(first) & devices(other))

@@ -7,19 +7,20 @@ end that it printed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers.lucid import CLUSTERS, read, trace_of
 
 import weft
+from weft_papers.lucid.published import CLUSTERS, read, trace_of
 
 pytestmark = pytest.mark.data
 
 
-def mean_hours(data: Path, policy: str) -> float:
-    rows = read(data / "lucid" / "surrogate_trace.csv")
+def mean_hours(data: Callable[[str], Path], policy: str) -> float:
+    rows = read(data("lucid/surrogate_trace.csv"))
     times = []
     for name, cluster in CLUSTERS.items():
         trace = trace_of(rows, name, "pred_ebm")
@@ -36,10 +37,10 @@ def mean_hours(data: Path, policy: str) -> float:
     ],
 )
 def test_composed_baselines_equal_those_of_lucids_simulator(
-    data: Path, policy: str, theirs: float
+    data: Callable[[str], Path], policy: str, theirs: float
 ) -> None:
     assert mean_hours(data, policy) == pytest.approx(theirs, rel=1e-12)
 
 
-def test_a_baseline_that_scatters_gangs_is_far_from_them(data: Path) -> None:
+def test_a_baseline_that_scatters_gangs_is_far_from_them(data: Callable[[str], Path]) -> None:
     assert mean_hours(data, "fifo") < 0.6 * 11.27

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.examples import examples
-from weft.app.simulate.loan_text import read_loans
+from tests.seeds import seeds
+
+from weft.app.simulate.setup import read_loans
 from weft.core.events.event import (
     Decided,
     Event,
@@ -30,10 +31,17 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
-from weft.pieces.reclaim import (
+from weft.predict.oracle import Oracle
+from weft.sim.driver import Simulation
+from weft.sim.loans import Loans, Recorded
+from weft.sim.physics import ChangeTerms, Physics
+from weft.testing import cluster_of, view_of
+from weft.testing.build import with_knowledge
+from weft_papers.lyra.policy import Lyra
+from weft_papers.lyra.reclaim import (
     Rule,
     choose_servers,
     empty_cheapest,
@@ -41,13 +49,7 @@ from weft.pieces.reclaim import (
     jobs_lost,
     server_costs,
 )
-from weft.policies.lyra.policy import Lyra
-from weft.policies.lyra.workers import believed_speeds, choose_extra, time_saved
-from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
-from weft.sim.loans import Loans, Recorded
-from weft.sim.physics import ChangeTerms, Physics
-from weft.testing import cluster_of, view_of
+from weft_papers.lyra.workers import believed_speeds, choose_extra, time_saved
 
 
 def hosts(*servers: str) -> dict[int, set[int]]:
@@ -253,7 +255,7 @@ def test_the_rest_of_a_large_job_goes_to_the_node_that_it_fills_best() -> None:
 class OnOneNode(LinearBeliefs):
     """Speed of several nodes is that of one of them."""
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         return np.tile([config.gpus / config.nodes for config in configs], (len(table), 1))
 
 
@@ -264,6 +266,27 @@ def test_speeds_are_those_of_as_few_nodes_as_the_workers_need() -> None:
     assert believed_speeds(slow, "v100", 6)[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 2.5, 3.0]
     held = slow.after(Lyra().decide(slow))
     assert [on.gpus for on in held.values()] == [4, 4]  # more than a node each saves nothing
+
+
+class HardlyFaster(LinearBeliefs):
+    """The first job gains nothing from more GPUs, others what GPUs are."""
+
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
+        speeds = np.tile([float(config.gpus) for config in configs], (len(table), 1))
+        speeds[table.seq == 0.0] = 1.0
+        return speeds
+
+
+def test_time_with_base_workers_is_by_the_measured_curve() -> None:
+    """400 s on four GPUs are 400 s on one for flat, and 1,200 s for steep, which asks for 300."""
+    jobs = [
+        Job(JobId(name), demand=Demand(4, 1, 4), hints={"duration_s": seconds})
+        for name, seconds in (("flat", 400.0), ("steep", 300.0))
+    ]
+    view = with_knowledge(view_of(1, *jobs), beliefs=HardlyFaster())
+
+    assert set(Lyra().decide(view_of(1, *jobs)).changes) == {"steep"}
+    assert set(Lyra().decide(view).changes) == {"flat"}
 
 
 def test_the_shortest_job_starts_and_the_long_one_waits() -> None:
@@ -293,7 +316,7 @@ class Run:
         knowledge = Knowledge(Oracle(self.physics.remaining), LinearBeliefs())
         journal = lambda at, event: self.log.append((at, event))  # noqa: E731 - a sink
         scheduler = Scheduler(policy, own, knowledge=knowledge, journal=journal)
-        self.driver = Driver(scheduler, self.physics, own, loans=loans)
+        self.driver = Simulation(scheduler, self.physics, own, loans=loans)
         self.driver.run()
 
 
@@ -309,7 +332,7 @@ def draw(seed: int, count: int = 25) -> Trace:
     return Trace("drawn", tuple(pairs))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_what_must_hold_while_machines_come_and_go(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = tuple((300.0 * i, int(rng.integers(0, 4))) for i in range(12))
@@ -345,7 +368,7 @@ def test_what_must_hold_while_machines_come_and_go(seed: int) -> None:
     assert run.physics.lost_s.sum() == 0.0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_without_a_recall_no_base_worker_is_ever_taken_away(seed: int) -> None:
     run = Run(Lyra(), draw(seed, 40), Loans())
 

@@ -16,7 +16,7 @@ from weft.core.model.node_types import NODE_TYPES
 from weft.core.model.topology import NodeTopology
 from weft.core.state.capacity import Capacity
 from weft.formulas.network.link_scores import fit_bandwidth, list_sets, mask_of, score_sets
-from weft.pieces.place.matching import Choice, Rule, choose, match
+from weft.pieces.place.matching import DeviceChoice, Rule, choose, match
 
 Mix = tuple[int, int, int]
 DGX = NODE_TYPES["dgx-1v"]
@@ -28,7 +28,7 @@ def mask(*gpus: int) -> int:
     return mask_of(tuple(gpu - 1 for gpu in gpus))
 
 
-def pick(rule: Rule, count: int, free: int = ALL, *, sensitive: bool = True) -> Choice:
+def pick(rule: Rule, count: int, free: int = ALL, *, sensitive: bool = True) -> DeviceChoice:
     chosen = choose(DGX, free, count, Pattern.RING, rule, sensitive=sensitive)
     assert chosen is not None
     return chosen
@@ -83,8 +83,7 @@ def test_greedy_on_an_empty_box_takes_the_widest_ring(
 
 
 @pytest.mark.parametrize(
-    ("pair", "aggregated", "preserved"),
-    [((1, 2), 50, 325), ((1, 4), 100, 350), ((1, 6), 20, 300)],
+    ("pair", "aggregated", "preserved"), [((1, 2), 50, 325), ((1, 4), 100, 350), ((1, 6), 20, 300)]
 )
 def test_pairs_are_worth_what_the_paper_counts(
     pair: tuple[int, int], aggregated: float, preserved: float

@@ -1,6 +1,6 @@
 """Muri's published results, ours beside theirs.
 
-    python -m benchmarks.papers.muri [traces] [conserving] [ablations] [grouping]
+    python -m weft_papers.muri.published [traces] [conserving] [ablations] [grouping]
 
 `traces` runs every policy of the paper on every trace (an hour; name traces to run fewer, e.g.
 `traces trace3 trace1`), `conserving` compares lock step with members at their own rates,
@@ -18,17 +18,17 @@ from time import process_time
 from typing import NamedTuple
 
 import numpy as np
+from benchmarks.data import need
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import named
 from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.policies.muri.policy import Muri
 from weft.testing import view_of
+from weft_papers.muri.policy import Muri
+from weft_papers.published import named
 
 CLUSTER = "8x8:v100"
 POLICIES = {
@@ -44,7 +44,7 @@ BASELINES_WITHIN, MURI_WITHIN = 0.01, 0.03
 
 
 class Ran(NamedTuple):
-    """What one simulation came to, in seconds."""
+    """Completion times and CPU time of one simulation, in seconds."""
 
     average: float
     p99: float
@@ -114,7 +114,7 @@ def conserving(data: Path, chosen: Sequence[str]) -> bool:
 
 
 def ablations(data: Path, chosen: Sequence[str]) -> bool:
-    """What each ingredient is worth, as a ratio to Muri-L."""
+    """Compare each variant with Muri-L, as a ratio."""
     variants = {
         "worst ordering": "muri:known=false,ordering=worst",
         "without matching": "muri:known=false,matching=false",
@@ -180,7 +180,7 @@ PARTS: dict[str, Callable[[Path, Sequence[str]], bool]] = {
 
 def main(words: Sequence[str]) -> int:
     """Run the parts that were named."""
-    data = need_data()
+    data = need("muri/traces", "muri/published_results.json")
     named = [word for word in words if word in TRACES]
     parts = [word for word in words if word in PARTS] or list(PARTS)
     default = ["trace3"] if not words or "traces" not in words else TRACES

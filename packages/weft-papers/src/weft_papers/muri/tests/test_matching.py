@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.state.cells import Floats
-from weft.solve import matching
-from weft.solve.matching import match_types
+from weft_papers.muri import matching
+from weft_papers.muri.matching import match_types
 
 
 def brute(counts: list[int], weight: Floats) -> float:

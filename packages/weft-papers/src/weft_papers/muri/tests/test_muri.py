@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -10,18 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cheap import check_contract
 
 import weft
-from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Discipline, Job, JobId
 from weft.core.plan.view import View
 from weft.formulas.sharing import lockstep
 from weft.perf.sharing.colocation import Colocated, compute_interleaved_speeds
-from weft.perf.sharing.muri import CONTENTION, MuriTruth
-from weft.policies.muri.merge import Bucket, Group, merge_all
-from weft.policies.muri.policy import Muri
 from weft.testing import view_of
+from weft_papers.muri.merge import Bucket, MergedGroup, merge_all
+from weft_papers.muri.policy import Muri
+from weft_papers.muri.truth import CONTENTION, MuriTruth
 
 # Milliseconds on 4 V100: an iteration alone; data, GPU and network stages.
 PROFILES = {
@@ -164,7 +165,7 @@ def test_the_matching_of_greatest_weight_is_not_the_greedy_one() -> None:
         for pair in combinations(range(4), 2)
         for stages in [tuple(PROFILES[names[i]][1] for i in pair)]
     }
-    bucket = Bucket(4, 2, [Group([i], [i]) for i in range(4)])
+    bucket = Bucket(4, 2, [MergedGroup([i], [i]) for i in range(4)])
 
     merge_all([bucket], room=8.0, weight=lambda kind: weights.get(frozenset(kind), 0.0))
 
@@ -175,7 +176,7 @@ def test_the_matching_of_greatest_weight_is_not_the_greedy_one() -> None:
 
 
 def test_no_more_jobs_share_a_device_than_may_although_gpus_are_short() -> None:
-    bucket = Bucket(1, 3, [Group([i], [i]) for i in range(4)])
+    bucket = Bucket(1, 3, [MergedGroup([i], [i]) for i in range(4)])
 
     merge_all([bucket], room=1.0, weight=len)
 
@@ -282,8 +283,8 @@ def test_the_contract(policy: Muri) -> None:
     check_contract(policy)
 
 
-def average_s(data: Path, trace: str, policy: str) -> float:
-    path = data / "muri" / "traces" / f"{trace}.csv"
+def average_s(data: Callable[[str], Path], trace: str, policy: str) -> float:
+    path = data(f"muri/traces/{trace}.csv")
     result = weft.simulate(str(path), policy, "8x8:v100", perf="muri")
     return 3600 * result.outcomes[policy][0].metrics["avg_jct_h"]
 
@@ -293,16 +294,18 @@ def average_s(data: Path, trace: str, policy: str) -> float:
     ("name", "policy"),
     [("SRTF", "srtf"), ("SRSF", "srsf"), ("Tiresias", "las:thresholds=3250/7200")],
 )
-def test_baselines_on_trace3_are_the_published_ones(data: Path, name: str, policy: str) -> None:
-    theirs = json.loads((data / "muri" / "published_results.json").read_text())["avg_jct"][name]
+def test_baselines_on_trace3_are_the_published_ones(
+    data: Callable[[str], Path], name: str, policy: str
+) -> None:
+    theirs = json.loads(data("muri/published_results.json").read_text())["avg_jct"][name]
 
     assert average_s(data, "trace3", policy) == pytest.approx(theirs["trace3"], rel=1e-3)
 
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_muri_on_trace3_is_close_to_the_published_one(data: Path) -> None:
-    theirs = json.loads((data / "muri" / "published_results.json").read_text())["avg_jct"]
+def test_muri_on_trace3_is_close_to_the_published_one(data: Callable[[str], Path]) -> None:
+    theirs = json.loads(data("muri/published_results.json").read_text())["avg_jct"]
     short, long = (average_s(data, "trace3", p) for p in ("muri", "muri:known=false"))
 
     assert short == pytest.approx(theirs["Muri-S"]["trace3"], rel=0.03)
@@ -311,8 +314,8 @@ def test_muri_on_trace3_is_close_to_the_published_one(data: Path) -> None:
 
 
 @pytest.mark.data
-def test_groups_of_one_are_srsf(data: Path) -> None:
-    path = data / "muri" / "traces" / "trace3.csv"
+def test_groups_of_one_are_srsf(data: Callable[[str], Path]) -> None:
+    path = data("muri/traces/trace3.csv")
     alone, srsf = (
         weft.simulate(str(path), policy, "8x8:v100", perf="muri")
         for policy in ("muri:size=1", "srsf")

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.papers.test_sia import CLUSTER, MODELS, Told, drawn
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.events.report import Report
@@ -31,22 +30,23 @@ from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import LossCurve, epochs_left, fit_loss, normalise
 from weft.perf.training.servers import (
     Asynchronous,
-    Measured,
-    Point,
+    MeasuredServers,
+    SpeedPoint,
     Synchronous,
     average,
     fit_asynchronous,
     fit_synchronous,
     nonnegative,
 )
-from weft.pieces.size.marginal import Counts, Growth, grow
-from weft.policies.optimus.policy import Optimus, _left
 from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
 from weft.testing import cluster_of, view_of
 from weft.testing.build import FixedPredictor as Remaining
 from weft.testing.build import with_knowledge
+from weft_papers.optimus.marginal import Counts, Growth, grow
+from weft_papers.optimus.policy import Optimus, _left, _seconds
+from weft_papers.sia.tests.test_sia import CLUSTER, MODELS, Told, drawn
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
 ASYNC = Asynchronous(2.0, 1.0, 0.05, 0.1)
@@ -80,8 +80,8 @@ def test_asynchronous_speed(servers: int, workers: int, speed: float) -> None:
 
 
 def test_exact_speeds_give_the_coefficients_back() -> None:
-    sync = fit_synchronous([Point(p, w, SYNC.speed(p, w)) for p, w in GRID], 128)
-    own = fit_asynchronous([Point(p, w, ASYNC.speed(p, w)) for p, w in GRID])
+    sync = fit_synchronous([SpeedPoint(p, w, SYNC.speed(p, w)) for p, w in GRID], 128)
+    own = fit_asynchronous([SpeedPoint(p, w, ASYNC.speed(p, w)) for p, w in GRID])
 
     assert sync == pytest.approx(SYNC)
     assert own == pytest.approx(ASYNC)
@@ -89,7 +89,7 @@ def test_exact_speeds_give_the_coefficients_back() -> None:
 
 def test_noisy_speeds_give_no_negative_coefficients() -> None:
     rng = np.random.default_rng(0)
-    noisy = [Point(p, w, SYNC.speed(p, w) * float(rng.lognormal(0, 0.05))) for p, w in GRID]
+    noisy = [SpeedPoint(p, w, SYNC.speed(p, w) * float(rng.lognormal(0, 0.05))) for p, w in GRID]
 
     coefficients = fit_synchronous(noisy, 128)
 
@@ -99,17 +99,17 @@ def test_noisy_speeds_give_no_negative_coefficients() -> None:
 
 
 def test_too_few_points_are_refused() -> None:
-    twice = [Point(1, w, 1.0) for w in (1, 2, 1, 2, 1)]  # two configurations only
+    twice = [SpeedPoint(1, w, 1.0) for w in (1, 2, 1, 2, 1)]  # two configurations only
 
     with pytest.raises(InvalidConfig, match="2 measured speeds"):
         fit_synchronous(twice, 128)
 
 
 def test_repeated_measurements_count_once_and_override_the_law() -> None:
-    points = average([Point(2, 2, 0.3), Point(1, 1, 0.2), Point(2, 2, 0.5)])
-    known = Measured(SYNC, {(p, w): speed for p, w, speed in points})
+    points = average([SpeedPoint(2, 2, 0.3), SpeedPoint(1, 1, 0.2), SpeedPoint(2, 2, 0.5)])
+    known = MeasuredServers(SYNC, {(p, w): speed for p, w, speed in points})
 
-    assert points == [Point(1, 1, 0.2), Point(2, 2, 0.4)]
+    assert points == [SpeedPoint(1, 1, 0.2), SpeedPoint(2, 2, 0.4)]
     assert known.speed(2, 2) == pytest.approx(0.4)
     assert known.speed(4, 4) == pytest.approx(0.413223, abs=1e-6)
 
@@ -492,7 +492,7 @@ def test_a_whole_run_of_self_tuning_jobs() -> None:
     oracle = Oracle(physics.remaining)
     scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(oracle, beliefs))
 
-    Driver(scheduler, physics, CLUSTER).run()
+    Simulation(scheduler, physics, CLUSTER).run()
 
     assert watched.decisions > 5
     assert np.isfinite(physics.ended_at).all()
@@ -523,6 +523,16 @@ def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
 
     assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
     assert gpus(trained, Optimus().decide(trained)) == {"nearly": 1, "far": 5}
+
+
+def test_a_size_that_is_out_of_reach_is_taken_to_be_linear_from_the_nearest_below() -> None:
+    # 100 s are left on four GPUs, of which two are the most that it can run on yet.
+    speed = np.array([1.0, 1.6, 0.0, 0.0])
+
+    assert _seconds(100.0, 4, 2, speed).tolist() == [np.inf, 320.0, 200.0]
+    assert _seconds(100.0, 2, 2, speed).tolist() == [np.inf, 160.0, 100.0]
+    assert _seconds(100.0, 1, 2, np.array([0.0, 2.0])).tolist() == [np.inf, np.inf, 50.0]
+    assert _seconds(100.0, 4, 2, np.zeros(4)).tolist() == [np.inf] * 3
 
 
 def test_what_nobody_knows_is_taken_for_the_longest_there_is() -> None:

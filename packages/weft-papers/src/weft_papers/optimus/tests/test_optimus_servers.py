@@ -12,22 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
-from tests.papers.training_ports import NoTraining, tasks_held
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.formulas.training.learning import Ratios
-from weft.formulas.training.tasks import Task, Tasks
-from weft.perf.training.layers import Layer, Network, even, step_s
+from weft.formulas.training.tasks import Ratios, Task, Tasks
+from weft.perf.training.layered import ModelLayer, Network, even, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
-from weft.pieces.place.tasks import Room, evenly, shrink
-from weft.policies.optimus.policy import Optimus, find_served_rows
 from weft.testing import cluster_of, view_of, with_knowledge
+from weft_papers.optimus.policy import Optimus, find_served_rows
+from weft_papers.optimus.tasks import NodeRemainder, place_evenly, shrink
+from weft_papers.tests.training_ports import NoTraining, tasks_held
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
 ASYNC = Asynchronous(2.0, 1.0, 0.05, 0.1)
@@ -137,7 +136,7 @@ def test_a_job_stays_where_it_is_while_its_tasks_are_the_same() -> None:
 def test_of_all_ways_to_fill_so_many_nodes_an_even_one_is_quickest(
     w: int, p: int, nodes: int
 ) -> None:
-    network = Network((Layer(0.0, 0.1, 125.0), Layer(0.0, 0.2, 125.0)), 1.0)
+    network = Network((ModelLayer(0.0, 0.1, 125.0), ModelLayer(0.0, 0.2, 125.0)), 1.0)
     w, p = w * nodes, p * nodes
     splits = [
         tuple(zip(ws, ps, strict=True))
@@ -166,9 +165,9 @@ def test_a_place_is_even_fits_and_uses_the_fewest_of_the_least_used(
     for i, count in enumerate(taken):
         if count:
             view.free.take(Allocation((view.free.slice(i, count),)))
-    room = Room(view, 25.0)
+    room = NodeRemainder(view, 25.0)
 
-    on = evenly(TASKS, workers, servers, room, "v100")
+    on = place_evenly(TASKS, workers, servers, room, "v100")
 
     left = sorted(([4 - t, 16.0 - 4.0 * t, 96.0 - 24.0 * t] for t in taken), key=lambda n: -n[1])
     if on is None:
@@ -191,29 +190,42 @@ def test_a_place_is_even_fits_and_uses_the_fewest_of_the_least_used(
 
 
 def test_a_job_that_does_not_fit_whole_shrinks_to_what_does() -> None:
-    room = Room(view_of(cluster_of("1x2:v100")), 25.0)  # 16 cores
+    room = NodeRemainder(view_of(cluster_of("1x2:v100")), 25.0)  # 16 cores
 
     on = shrink(TASKS, 4, 4, room, "v100")
 
     assert on is not None
     assert TASKS.split(on) == ((2, 3),)
-    assert shrink(TASKS, 4, 4, Room(view_of(cluster(1, 2, 4.0)), 25.0), "v100") is None
+    assert shrink(TASKS, 4, 4, NodeRemainder(view_of(cluster(1, 2, 4.0)), 25.0), "v100") is None
 
 
 def test_links_are_counted_for_running_jobs() -> None:
     hungry = replace(TASKS, server=Task(0.0, 3.0, 9.0, 10.0))
     hints = {"server_cpus": 3.0, "worker_cpus": 2.0, "server_gbps": 10.0, "server_mem_gb": 9.0}
     job = Job(JobId("x"), demand=Demand(2), hints={**HINTS, **hints, "worker_mem_gb": 8.0})
-    room = Room(view_of(cluster_of("1x4:v100"), job), 25.0)
-    on = evenly(hungry, 2, 2, room, "v100")
+    room = NodeRemainder(view_of(cluster_of("1x4:v100"), job), 25.0)
+    on = place_evenly(hungry, 2, 2, room, "v100")
     assert on is not None
 
     room.take(job, on)
 
     assert room.left[0, 3] == pytest.approx(5.0)
-    assert evenly(hungry, 1, 1, room, "v100") is None
+    assert place_evenly(hungry, 1, 1, room, "v100") is None
     room.give(job, on)
     assert room.left[0, 3] == pytest.approx(25.0)
+
+
+def test_jobs_of_few_tasks_are_placed_first() -> None:
+    # Two nodes with room for four tasks each. The small job has one of each, and both fit whole
+    # if it goes first: it takes two, the large one the other node with two of each.
+    small = job("a", most_cpus=2.0)
+    view = with_knowledge(
+        view_of(cluster(2, 4, 4.0), job("b", most_cpus=4.0), small), training=PORT
+    )
+
+    after = view.after(Optimus().decide(view))
+
+    assert [on.slices[0].node for on in (after[JobId("a")], after[JobId("b")])] == ["n0", "n1"]
 
 
 # ---- resizing in place

@@ -1,4 +1,4 @@
-"""Pollux on the workloads of Sia, ours beside theirs: `python -m benchmarks.papers.pollux`.
+"""Pollux on the workloads of Sia, ours beside theirs: `python -m weft_papers.pollux.published`.
 
 First the authors' setup, seed by seed; then completion times as a ratio to Sia's in the same run.
 Words after the command choose workloads, for example `saturn/workload-1`.
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.data import need
 
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import build_named
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.plan.about import Assumes
@@ -28,16 +27,17 @@ from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.tables import ModelTable, read_tables
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
-from weft.traces.find import find
+from weft.traces.read import find
+from weft_papers.published import build_named
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 
 
 def main() -> int:
     """Run every line of `expected.toml`; fail where one is too far from theirs."""
-    data = need_data()
+    data = need("sia/workloads", "sia/profiles")
     sia = data / "sia"
     models = read_tables(sia / "profiles")
     expected = tomllib.loads(EXPECTED.read_text())
@@ -102,7 +102,7 @@ def simulate(
     beliefs = FittedBeliefs(MeasuredFacts(models, capped), early=blind)
     clocked = Clocked(policy, [])
     scheduler = Scheduler(clocked, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
-    Driver(scheduler, physics, machines, seed=seed).run()
+    Simulation(scheduler, physics, machines, seed=seed).run()
     hours = physics.ended_at - np.array([job.submitted for job, _ in jobs])
     return float(hours.mean()) / 3600.0, statistics.fmean(clocked.took) * 1e3
 

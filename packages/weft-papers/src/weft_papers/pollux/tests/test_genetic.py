@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.state.cells import Floats
-from weft.solve.genetic import Counts, Matrix, cross, evolve, mutate, repair, totals
+from weft_papers.pollux.genetic import Counts, Matrix, cross, evolve, mutate, repair, totals
 
 
 def counts(*values: Any) -> Counts:

@@ -8,18 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors.pollux import (
-    AuthorsPollux,
-    Goals,
-    compute_crowding,
-    fronts,
-    search,
-    utility,
-)
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.goodput_example import LIMITS, NOISE, TIMES
+
 from weft.core.events.event import Decided, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
@@ -29,12 +21,20 @@ from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, 
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.perf.goodput.model import best_batch
-from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth
-from weft.solve.genetic import Matrix
 from weft.testing import view_of
+from weft_papers.pollux.authors import (
+    AuthorsPollux,
+    Goals,
+    compute_crowding,
+    fronts,
+    search,
+    utility,
+)
+from weft_papers.pollux.genetic import Matrix
+from weft_papers.pollux.machines import MachineParts
+from weft_papers.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth
 
 
 class Told(NothingLearnt):
@@ -50,29 +50,29 @@ class Told(NothingLearnt):
     def forget(self, job: Job) -> None:
         pass
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         return np.ones((len(table), len(kinds)))
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         return np.ones((len(table), len(configs)))
 
     def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+        self, table: JobTable, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
         goodput = best_batch(TIMES, NOISE, nodes, replicas, LIMITS).goodput
         rows = [goodput * (np.nan if job.id in self._unknown else 1.0) for job in table.jobs]
         return np.array(rows)
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         return np.ones((len(table), len(kinds)))
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         return np.array([0.0 if j.id in self._unknown else self._most for j in table.jobs])
 
-    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> None:
+    def pairs(self, table: JobTable, kinds: Sequence[str], first: Rows, second: Rows) -> None:
         pass
 
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         return np.full(len(table), 30.0)
 
 
@@ -104,7 +104,7 @@ def sizes(view: View, policy: Pollux) -> dict[str, int]:
 def fitness(rows: Sequence[tuple[int, int, float]], p: float) -> float:
     """Of two jobs on 2 nodes of 4 GPUs, each with (nodes, replicas, restart factor)."""
     view = view_of("2x4:t4", *elastic("a", "b"))
-    known = speedups(view.table, Told(), Machines.of(view))
+    known = speedups(view.table, Told(), MachineParts.of(view))
     factor = np.array([row[2] for row in rows])
     each = worth(known.values, factor, scale=2 / 8, p=p)
     total = sum(each[i, 1, int(nodes > 1), k] for i, (nodes, k, _) in enumerate(rows))
@@ -132,7 +132,7 @@ def test_fitness_is_the_power_mean_of_scaled_speedups(
 def test_speedups_are_over_a_fair_share_on_one_node() -> None:
     view = view_of("2x4:t4", *elastic("a", "b"))
 
-    known = speedups(view.table, Told(), Machines.of(view))
+    known = speedups(view.table, Told(), MachineParts.of(view))
 
     assert known.values[0, 0, [0, 2, 4]] == pytest.approx([0.0, 0.639134, 1.0], abs=1e-6)
     assert known.values[0, 1, 8] == pytest.approx(1.369135, abs=1e-6)
@@ -141,7 +141,7 @@ def test_speedups_are_over_a_fair_share_on_one_node() -> None:
 def test_a_job_that_nothing_is_known_of_scales_linearly_and_gets_one_gpu() -> None:
     view = view_of("2x4:t4", *elastic("a", "b"))
 
-    known = speedups(view.table, Told(unknown=("b",)), Machines.of(view))
+    known = speedups(view.table, Told(unknown=("b",)), MachineParts.of(view))
 
     assert known.values[1, 0] == pytest.approx(np.arange(9) / 4)
     assert known.most.tolist() == [8.0, 1.0]
@@ -150,7 +150,7 @@ def test_a_job_that_nothing_is_known_of_scales_linearly_and_gets_one_gpu() -> No
 def test_a_job_gets_at_most_twice_what_it_has_run_with() -> None:
     view = view_of("2x4:t4", *elastic("a"))
 
-    known = speedups(view.table, Told(most=3), Machines.of(view))
+    known = speedups(view.table, Told(most=3), MachineParts.of(view))
 
     assert known.most.tolist() == [6.0]
 
@@ -165,7 +165,7 @@ def test_a_restart_costs_the_part_of_a_life_it_takes() -> None:
 
 def test_a_job_of_no_age_gains_nothing_by_a_change() -> None:
     view = view_of("2x4:t4", *elastic("a"))
-    known = speedups(view.table, Told(), Machines.of(view))
+    known = speedups(view.table, Told(), MachineParts.of(view))
 
     each = worth(known.values, np.zeros(1), scale=0.25, p=-1.0)
 
@@ -182,7 +182,7 @@ def test_utility_is_the_part_of_ideal_scaling(
     state: tuple[tuple[int, int], ...], expected: float
 ) -> None:
     view = view_of("2x4:t4", *elastic("a", "b"))
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
     known = speedups(view.table, Told(), machines)
     over_one_gpu = known.values / known.values[:, :1, 1:2]
 
@@ -240,7 +240,7 @@ def test_of_equal_states_on_a_front_only_one_is_lonely() -> None:
 def problem(jobs: int, most: float = 8.0) -> tuple[Matrix, Goals]:
     """Equal jobs on 4 nodes of 4 GPUs, none of which holds anything."""
     view = seen("4x4:t4", dict.fromkeys((f"j{i}" for i in range(jobs)), None), 600.0, Told(most))
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
     known = speedups(view.table, Told(most), machines)
     matrix = AuthorsPollux()._matrix(view, machines, known, np.arange(jobs))
     return matrix, Goals(-1.0, known.values, machines.capacity)
@@ -299,7 +299,7 @@ def test_the_first_generation_is_the_seeds() -> None:
 def test_large_nodes_are_shown_in_parts_of_the_smallest() -> None:
     view = view_of("2x4:t4+1x8:a100", *elastic("a"))
 
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
 
     assert [(p.name, p.gpus) for p in machines.parts] == [
         ("t4-0/0", (0, 1, 2, 3)),
@@ -313,12 +313,12 @@ def test_large_nodes_are_shown_in_parts_of_the_smallest() -> None:
 def test_a_job_gets_at_most_the_gpus_of_the_kind_there_are_fewest_of() -> None:
     view = view_of("1x4:t4+1x8:a100", *elastic("a"))
 
-    assert Machines.of(view).smallest == 4
-    assert speedups(view.table, Told(), Machines.of(view)).most.tolist() == [4.0]
+    assert MachineParts.of(view).smallest == 4
+    assert speedups(view.table, Told(), MachineParts.of(view)).most.tolist() == [4.0]
 
 
 def test_a_job_that_spans_kinds_keeps_the_kind_with_most() -> None:
-    machines = Machines.of(view_of("2x4:t4+1x8:a100", *elastic("a")))
+    machines = MachineParts.of(view_of("2x4:t4+1x8:a100", *elastic("a")))
     counts = np.array([[4, 0, 3, 0], [2, 0, 2, 0], [0, 1, 0, 0]], dtype=np.float32)
 
     kept = machines.one_kind(counts, ("a100", "t4"))
@@ -329,7 +329,7 @@ def test_a_job_that_spans_kinds_keeps_the_kind_with_most() -> None:
 def test_a_row_that_did_not_change_keeps_its_devices() -> None:
     held = {"a": on(("t4-0", (1, 3))), "b": on(("t4-0", (0,)))}
     view = seen("2x4:t4", held, 600.0, Told())
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
 
     placed = machines.place(view, machines.held(view), np.array([[2, 0], [2, 2]], dtype=np.float32))
 
@@ -377,7 +377,7 @@ def test_what_jobs_hold_in_common_is_never_made_worse() -> None:
     view = seen("3x4:t4", held, 900.0, Told())
     policy = Pollux(population=10, generations=3)
 
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
     matrix: Matrix = policy._matrix(
         view, machines, speedups(view.table, Told(), machines), np.arange(3)
     )
@@ -431,7 +431,7 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
     assert isinstance(all_, PolluxMemory)
     assert isinstance(front, PolluxMemory)
     assert front.states.shape[1] < all_.states.shape[1] == 20
-    machines = Machines.of(view)
+    machines = MachineParts.of(view)
     known = speedups(view.table, Told(), machines)
     policy = AuthorsPollux()
     order = np.array([front.jobs.index(job.id) for job in view.table.jobs])

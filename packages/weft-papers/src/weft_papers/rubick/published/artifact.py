@@ -4,7 +4,7 @@ Everything that its authors' code does is done, mistakes included: jobs go on ru
 were taken from them, nobody is shrunk, free GPUs and sizes are read before they change, plans that
 divide a model run as fast as the mean of all that were measured, least sensitive jobs come first.
 `--honest` corrects the first alone: who lost its GPUs stops. Times, rounds and speeds are summed in
-the authors' order, so that results agree to the last digits. Data: shared/data/rubick.
+the authors' order, so that results agree to the last digits. Data: `rubick` of `benchmarks.data`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measure import need_data
-from benchmarks.papers.plans.rubick_data import RESTART_S
-from benchmarks.papers.plans.rubick_tables import PER_NODE, Model, Plan, read_model
+from benchmarks.data import need
+
+from weft_papers.rubick.published.data import RESTART_S
+from weft_papers.rubick.published.tables import PER_NODE, Model, Plan, read_model
 
 NODES, ROUND_S = 8, 60
 SLACK, MANY = 1.5, 12  # of a guarantee; guaranteed jobs from which on large ones are placed anew
@@ -53,7 +54,7 @@ class Task:
 
     @property
     def divided(self) -> bool:
-        """Whether tensor and pipeline parallelism are for it."""
+        """True if the model can use tensor and pipeline parallelism."""
         return self.model.name in DIVIDED
 
     def run(self, seconds: float) -> None:
@@ -99,14 +100,14 @@ class Task:
 
 @dataclass
 class Held:
-    """Who holds what: the node of each GPU, nodes of what else large jobs have, and plans."""
+    """Allocations: the node of each GPU, nodes of what else large jobs have, and plans."""
 
     gpus: dict[str, list[int]] = field(default_factory=dict)
     hosts: dict[str, list[int]] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
 
     def of(self, names: Iterable[str]) -> Held:
-        """What these hold."""
+        """Return the allocations of these jobs."""
         known = set(names)
         kept = ({k: v for k, v in part.items() if k in known} for part in (self.gpus, self.hosts))
         gpus, hosts = kept
@@ -118,7 +119,7 @@ class Held:
         return Counter(dict.fromkeys(range(NODES), PER_NODE)) - used
 
     def on(self, node: int) -> list[str]:
-        """Who has anything there."""
+        """Return the jobs that hold anything on a node."""
         names = [name for name, nodes in self.gpus.items() if node in nodes]
         more = [name for name, nodes in self.hosts.items() if node in nodes]
         return list(dict.fromkeys(names + more))
@@ -138,7 +139,7 @@ class Policy:
         self._queue: dict[str, None] = {}
 
     def decide(self, tasks: dict[str, Task], held: Held, now: float) -> Held:
-        """Who holds what from now on."""
+        """Return the allocations of all jobs from now on."""
         self._queue = {name: None for name in self._queue if name in tasks} | dict.fromkeys(tasks)
         held = held.of(tasks)
         sizes = {name: len(nodes) for name, nodes in held.gpus.items()}
@@ -257,7 +258,7 @@ def _fit(parts: list[int], count: int, free: Counter[int]) -> list[int]:
 
 
 class Outcome(NamedTuple):
-    """What the simulator prints, and what it does not."""
+    """Results that the simulator prints, and GPUs in use that it does not."""
 
     jct_s: dict[str, float]
     makespan_s: float
@@ -307,7 +308,7 @@ def main() -> int:
     parser.add_argument("traces", nargs="*", default=["naive", "trace-base"])
     parser.add_argument("--honest", action="store_true", help="who lost its GPUs stops")
     asked = parser.parse_args()
-    folder, wrong = need_data() / "rubick", False
+    folder, wrong = need("rubick") / "rubick", False
     for name in asked.traces:
         result = simulate(folder / f"{name}.csv", honest=asked.honest)
         whole = NODES * PER_NODE

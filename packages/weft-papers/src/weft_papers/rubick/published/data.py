@@ -1,4 +1,4 @@
-"""What Rubick's authors measured and replayed: step times of plans, models and traces."""
+"""Measurements and traces of Rubick's authors: step times of plans, models, jobs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.plans.plan_tables import Measured, PlanTable
+from benchmarks.plan_tables import Measured, PlanTable
+
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.execution import Execution
 from weft.core.model.job import Demand, Job, JobId, NodeId, Tier
 from weft.core.model.trace import Trace, Truth
-from weft.perf.plans.law import Coefficients, PlanLaw
+from weft.perf.plans.learnt import Coefficients, PlanLaw
 
 KIND = "a800"
 RESTART_S = 260.0
@@ -127,7 +128,7 @@ def _job(
 
 
 def choices_of(table: PlanTable, job: Job, gpus: int) -> list[Any]:
-    """What runs on so many GPUs of as few nodes as possible."""
+    """Return the plans that run on so many GPUs of as few nodes as possible."""
     from weft.core.model.job import Config
 
     return table.choices(job, Config(KIND, -(-gpus // 8), gpus))

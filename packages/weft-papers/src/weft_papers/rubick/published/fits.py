@@ -1,4 +1,4 @@
-"""How well Rubick's formulas explain what they were not fitted to: `python -m ...rubick_fits`.
+"""Errors of Rubick's formulas on runs that were not fitted: `python -m ...rubick_fits`.
 
 Runs of each model are fitted as its authors do, then other runs are predicted: average error by
 plan, beside the table that the authors print.
@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from benchmarks.data import need
 
-from benchmarks.measure import need_data
-from benchmarks.papers.plans.plan_fit import START, PlanRun, fit_plans
-from benchmarks.papers.plans.rubick_data import read_models
 from weft.core.model.execution import Execution
-from weft.perf.plans.law import Coefficients, PlanLaw, overlap
+from weft.perf.plans.learnt import Coefficients, PlanLaw, overlap
+from weft_papers.rubick.published.data import read_models
+from weft_papers.rubick.published.plan_fit import START, PlanRun, fit_plans
 
 HALVES = (1.0, 2.0, 4.0, 8.0)
 AT_FIRST_TWO = (2.0, 2.0, 4.0, 8.0)
@@ -181,7 +181,7 @@ def _error(predicted: Sequence[float], measured: Sequence[float]) -> float:
 
 def main() -> int:
     """Print ours beside theirs; fail if any is a tenth of a point away."""
-    data = need_data()
+    data = need("rubick/fit_profiles.csv", "rubick/models.json")
     worst = 0.0
     print(f"{'model':<10}{'plan':<10}{'ours %':>9}{'printed %':>11}")
     for model, printed in PRINTED.items():

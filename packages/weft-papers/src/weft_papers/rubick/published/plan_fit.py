@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.core.model.execution import Execution
 from weft.core.state.cells import Floats
-from weft.perf.plans.law import Coefficients, PlanLaw
+from weft.perf.plans.learnt import Coefficients, PlanLaw
 from weft.solve.scipy_optimize import scipy_optimize
 
 START = Coefficients(1.5, 1.0, 0.001, 1.0, 1.0, 1.0, 1.0)
@@ -96,7 +96,7 @@ class _Measured:
 
 
 def _overlap(left: Any, other: Any, how: Any) -> Any:
-    """`weft.perf.plans.law.overlap` of columns, along the imaginary axis as well."""
+    """`weft.perf.plans.learnt.overlap` of columns, along the imaginary axis as well."""
     first = np.real(left) >= np.real(other)
     longer, shorter = np.where(first, left, other), np.where(first, other, left)
     return longer * np.exp(np.log(1.0 + (shorter / longer) ** how) / how)

@@ -1,4 +1,4 @@
-"""What Rubick's artifact knows of models: speeds as it looks them up, and its table of plans."""
+"""Models in Rubick's artifact: speeds as it looks them up, and its table of plans."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
 
-from benchmarks.papers.plans.rubick_data import read_laws, read_models
 from weft.core.model.execution import Execution
+from weft_papers.rubick.published.data import read_laws, read_models
 
 PER_NODE = 8
 NEVER = -1.0  # speed of a size that nothing is known of
@@ -46,10 +46,10 @@ class Speeds:
     def seconds(self, placement: tuple[int, ...], plan: str | Plan) -> float:
         """Of an update: of this plan there, else of `ga` there, else between means of all plans."""
         if (placement, plan) not in self._found:
-            self._found[placement, plan] = self._look(placement, plan)
+            self._found[placement, plan] = self._look_up(placement, plan)
         return self._found[placement, plan]
 
-    def _look(self, placement: tuple[int, ...], plan: str | Plan) -> float:
+    def _look_up(self, placement: tuple[int, ...], plan: str | Plan) -> float:
         turned = min(placement[i:] + placement[:i] for i in range(len(placement)))
         name = "".join(map(str, turned))
         for wanted in (_name(plan), "ga"):
@@ -69,7 +69,7 @@ def _name(plan: str | Plan) -> str | None:
 
 
 class Model:
-    """What the scheduler knows of a model."""
+    """A model's speeds and plans, as the scheduler reads them."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self._law = name, read_laws(folder)[name]

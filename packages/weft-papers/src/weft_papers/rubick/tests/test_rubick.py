@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
-from benchmarks.papers.plans.rubick_data import KIND, read_laws, read_models
-from benchmarks.papers.plans.rubick_fits import PRINTED, fit_errors
+from benchmarks.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
 from weft.core.model.execution import Execution
-from weft.core.model.job import Allocation, Config, Demand, Job, JobId, Tier
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, Slice, Tier
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.policies.rubick.policy import Rubick, climb
+from weft.perf.linear import LinearBeliefs
+from weft.perf.plans.learnt import Coefficients, PlanLaw
 from weft.testing.build import cluster_of, view_of, with_knowledge
+from weft_papers.rubick.policy import Rubick, RubickMemory, climb
+from weft_papers.rubick.published.data import KIND, read_laws, read_models
+from weft_papers.rubick.published.fits import PRINTED, fit_errors
 
 LLAMA = PlanLaw(
     6426.26171875,
@@ -100,8 +103,8 @@ def test_llama_by_tensor_and_pipeline_parallelism(
 
 
 @pytest.mark.data
-def test_sensitivity_is_as_in_the_authors_table(data: Path) -> None:
-    laws = read_laws(data / "rubick")
+def test_sensitivity_is_as_in_the_authors_table(data: Callable[[str], Path]) -> None:
+    laws = read_laws(data("rubick"))
     plans = (Execution(zero=2), Execution(offload=True), Execution())
 
     def best(model: str, gpus: int) -> float:
@@ -120,13 +123,15 @@ def test_sensitivity_is_as_in_the_authors_table(data: Path) -> None:
         [0.1390, 0.2732, 4.4461, 5.4999], abs=1e-3
     )
     assert best("bert", 3) == 0.0  # a batch of 32 is not shared by three
-    assert read_models(data / "rubick")["llama7"]["max_samples_per_gpu"]["DP"]["other"] == 0
+    assert read_models(data("rubick"))["llama7"]["max_samples_per_gpu"]["DP"]["other"] == 0
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("model", sorted(PRINTED))
-def test_fits_are_within_a_tenth_of_a_point_of_the_printed_table(data: Path, model: str) -> None:
-    errors = fit_errors(data / "rubick", model)
+def test_fits_are_within_a_tenth_of_a_point_of_the_printed_table(
+    data: Callable[[str], Path], model: str
+) -> None:
+    errors = fit_errors(data("rubick"), model)
 
     for plan, printed in PRINTED[model].items():
         assert errors[plan] == pytest.approx(printed, abs=0.1), (model, plan)
@@ -251,6 +256,61 @@ def test_a_size_that_is_hardly_faster_is_not_given(seconds: float, gpus: int) ->
     assert divide(2, table, loose("flat", 2)) == {"flat": gpus}
 
 
+def test_gpus_go_where_each_of_them_gains_most() -> None:
+    # Of five three are left. "wide" gains 0.6 by three more, 0.2 each; "thin" 0.4 by one.
+    table = PlanTable(
+        [*curve("wide", 2.5, 2.5, 2.5, 1.0), *curve("thin", 1 / 0.6, 1.0), *curve("x", 9, 9, 1)],
+        {"wide": 12, "thin": 12, "x": 12},
+    )
+    jobs = loose("wide", 4), loose("thin", 2)
+    firm = replace(loose("x"), tier=Tier.GUARANTEED, demand=Demand(3, 3, 3))
+
+    assert divide(8, table, *jobs, firm) == {"wide": 1, "thin": 2, "x": 3}
+    assert divide(8, table, *jobs) == {"wide": 4, "thin": 2}
+
+
+def test_guaranteed_jobs_start_in_order_of_submission_and_before_all_others() -> None:
+    # The second would gain more for its GPU, and the last is steepest of all.
+    table = PlanTable(
+        [*curve("first", 9.0, 1.0), *curve("second", 1.0), *curve("last", 0.5)],
+        {"first": 12, "second": 12, "last": 12},
+    )
+
+    def firm(name: str, gpus: int) -> Job:
+        return replace(loose(name), tier=Tier.GUARANTEED, demand=Demand(gpus, gpus, gpus))
+
+    jobs = loose("last", 1), firm("first", 2), firm("second", 1)
+    assert divide(2, table, *jobs) == {"first": 2}
+    assert divide(3, table, *jobs) == {"first": 2, "second": 1}
+    assert divide(4, table, *jobs) == {"first": 2, "second": 1, "last": 1}
+
+
+def test_a_speed_counts_as_a_part_of_the_best_on_any_kind() -> None:
+    # "both" is nearly as fast on the old kind, "one" has a tenth of its speed there.
+    rows = [
+        Measured(model, kind, Execution(1, zero=2), 1, 1, seconds)
+        for model, kind, seconds in (
+            ("both", "new", 1.0),
+            ("both", "old", 1.25),
+            ("one", "new", 1.0),
+            ("one", "old", 10.0),
+        )
+    ]
+    table = PlanTable(rows, {"both": 12, "one": 12})
+    view = with_knowledge(
+        view_of(parse_cluster("1x1:old+1x1:new"), loose("one", 1), loose("both", 1)),
+        beliefs=OwnPlans(table),
+        plans=KnownPlans(table),
+    )
+
+    after = view.after(Rubick().decide(view))
+
+    assert {job: view.cluster.kind_of(on) for job, on in after.items()} == {
+        "one": "new",
+        "both": "old",
+    }
+
+
 def test_who_gains_most_with_its_first_gpu_starts_first() -> None:
     # With its first GPU `early` has six tenths of its best speed and `late` three, whose second
     # GPU brings more than anything else.
@@ -337,3 +397,47 @@ def test_speeds_by_the_law_divide_gpus_among_two_jobs(
     bert = replace(loose("bert", 2), plans=(plan,))
 
     assert divide(3, table, bert, loose("other", 2))["bert"] == gpus
+
+
+def running(cluster: str, *jobs: Job, memory: RubickMemory | None = None) -> View:
+    """Each job holds the first GPU of a node of its own since 0, and it is 1,000 s later."""
+    machines = parse_cluster(cluster)
+    state = State(machines)
+    for job, node in zip(jobs, machines.nodes, strict=False):
+        state.fold(0.0, Submitted(job))
+        state.fold(0.0, Decided(1, {job.id: Allocation((Slice(node.id, (0,)),))}))
+        state.fold(0.0, Started(job.id, 1))
+    known = Knowledge(beliefs=LinearBeliefs())
+    return View(1000.0, state.table, machines, state.free, knowledge=known, memory=memory)
+
+
+@pytest.mark.parametrize(("changes", "gpus"), [(0, 4), (1, 4), (2, 1)])
+def test_a_job_that_changes_took_much_of_stays_as_it_is(changes: int, gpus: int) -> None:
+    """A restart costs 30 s: one is 3 % of 1,000 s, and two are more."""
+    grows = Job(JobId("grows"), demand=Demand(1, 1, 4))
+    view = running("1x4:v100", grows, memory=RubickMemory({grows.id: changes}))
+
+    plan = Rubick().decide(view)
+
+    assert view.after(plan)[grows.id].gpus == gpus
+    assert plan.memory == RubickMemory({grows.id: max(changes, 1) if gpus == 1 else changes + 1})
+
+
+def test_a_job_that_was_never_changed_may_be_changed_at_once() -> None:
+    grows = Job(JobId("grows"), demand=Demand(1, 1, 4))
+    view = replace(running("1x4:v100", grows), now=100.0)
+
+    assert view.after(Rubick().decide(view))[grows.id].gpus == 4
+
+
+def test_a_job_that_makes_room_as_it_is_was_not_changed() -> None:
+    small = [Job(JobId(f"small-{i}"), demand=Demand(1)) for i in range(2)]
+    view = running("2x2:v100", *small)
+    view.table.add(Job(JobId("pair"), demand=Demand(2)), 2)
+
+    plan = Rubick().decide(view)
+
+    moved = [job.id for job in small if job.id in plan.changes]
+    assert len(view.after(plan)) == 3
+    assert len(moved) == 1
+    assert plan.memory == RubickMemory()

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.plans.rubick_artifact import NODES, simulate
-from benchmarks.papers.plans.rubick_data import read_plan
-from benchmarks.papers.plans.rubick_tables import PER_NODE, read_model, read_speeds
 
 from weft.core.model.execution import Execution
-from weft.perf.plans.law import Coefficients, PlanLaw
+from weft.perf.plans.learnt import Coefficients, PlanLaw
+from weft_papers.rubick.published.artifact import NODES, simulate
+from weft_papers.rubick.published.data import read_plan
+from weft_papers.rubick.published.tables import PER_NODE, read_model, read_speeds
 
 pytestmark = pytest.mark.data
 WHOLE = NODES * PER_NODE
 
 
-def test_every_job_of_the_naive_trace_ends_when_it_did_for_the_authors(data: Path) -> None:
-    theirs = json.loads((data / "rubick" / "naive-result.json").read_text())
+def test_every_job_of_the_naive_trace_ends_when_it_did_for_the_authors(
+    data: Callable[[str], Path],
+) -> None:
+    theirs = json.loads((data("rubick") / "naive-result.json").read_text())
 
-    result = simulate(data / "rubick" / "naive.csv")
+    result = simulate(data("rubick") / "naive.csv")
 
     assert result.jct_s == pytest.approx(theirs["jct_s"], rel=1e-12)
     assert result.mean_s == pytest.approx(theirs["avg_jct_s"], rel=1e-12)
     assert result.makespan_s == theirs["makespan_s"]
 
 
-def test_the_base_trace_runs_on_more_gpus_than_there_are(data: Path) -> None:
-    result = simulate(data / "rubick" / "trace-base.csv")
+@pytest.mark.slow
+def test_the_base_trace_runs_on_more_gpus_than_there_are(data: Callable[[str], Path]) -> None:
+    result = simulate(data("rubick") / "trace-base.csv")
 
     assert len(result.jct_s) == 406
     assert result.mean_s == pytest.approx(3638.29, abs=0.01)
@@ -37,16 +41,19 @@ def test_the_base_trace_runs_on_more_gpus_than_there_are(data: Path) -> None:
     assert (len(result.running), max(result.running)) == (978, 344)
 
 
-def test_who_lost_its_gpus_stops_once_that_is_corrected(data: Path) -> None:
-    result = simulate(data / "rubick" / "trace-base.csv", honest=True)
+@pytest.mark.slow
+def test_who_lost_its_gpus_stops_once_that_is_corrected(data: Callable[[str], Path]) -> None:
+    result = simulate(data("rubick") / "trace-base.csv", honest=True)
 
     assert len(result.jct_s) == 406
     assert max(result.running) <= WHOLE
     assert result.mean_s > 3638.29
 
 
-def test_e4_sizes_that_are_no_faster_are_written_down_as_smaller_ones(data: Path) -> None:
-    table = read_model(data / "rubick", "bert").table
+def test_e4_sizes_that_are_no_faster_are_written_down_as_smaller_ones(
+    data: Callable[[str], Path],
+) -> None:
+    table = read_model(data("rubick"), "bert").table
 
     assert [entry.gpus for entry in table[1:]] == [1, 2, 2, 4, 4, 4, 4, 8]
     assert [entry.rate for entry in table[1:]] == pytest.approx(
@@ -77,12 +84,12 @@ LLAMA = PlanLaw(
     ],
 )
 def test_e5_the_plan_of_a_placement(
-    data: Path, placement: str, plans: tuple[str, ...], best: str
+    data: Callable[[str], Path], placement: str, plans: tuple[str, ...], best: str
 ) -> None:
     believed = {
         plan: LLAMA.step_ms(read_plan(plan), nodes=len(placement), threads=2.0) for plan in plans
     }
-    speeds = read_speeds(data / "rubick", "llama7b_bsz16")
+    speeds = read_speeds(data("rubick"), "llama7b_bsz16")
     measured = {plan: speeds.seconds(tuple(map(int, placement)), plan) for plan in plans}
 
     assert min(believed, key=lambda plan: believed[plan]) == best
@@ -99,8 +106,8 @@ def test_e5_one_gpu_has_memory_for_offload_with_checkpointing_alone() -> None:
     assert [plan.text for plan in plans if LLAMA.fits(plan)] == ["dp1-offload-gc"]
 
 
-def test_e7_what_the_simulator_looks_up(data: Path) -> None:
-    folder = data / "rubick"
+def test_e7_what_the_simulator_looks_up(data: Callable[[str], Path]) -> None:
+    folder = data("rubick")
     bert, llama = (read_model(folder, name).speeds for name in ("bert", "llama30"))
     divided = ("344", "344", 888888)
 

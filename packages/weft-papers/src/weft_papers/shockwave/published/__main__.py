@@ -1,4 +1,4 @@
-"""Shockwave's traces, ours beside theirs: `python -m benchmarks.papers.shockwave [PART ...]`.
+"""Shockwave's traces, ours beside theirs: `python -m weft_papers.shockwave.published [PART ...]`.
 
 Parts are `canonical`, the table of results that the authors ship; `scale`, CPU seconds of a plan
 and their three larger traces; `decisions`, the plans alone; and `packing`, what plans by counts
@@ -13,12 +13,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import need_data
-from benchmarks.papers.authors import build_named
-from benchmarks.papers.shockwave.packing import show_packing
-from benchmarks.papers.shockwave.replay import GROUNDS, Outcome, load, run
+from benchmarks.data import need
+
 from weft.core.model.job import Job
 from weft.testing import view_of
+from weft_papers.published import build_named
+from weft_papers.shockwave.published.packing import show_packing
+from weft_papers.shockwave.published.replay import GROUNDS, Outcome, load, run
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 COLUMNS = ("makespan", "jct", "rho", "unfair")
@@ -35,7 +36,7 @@ def main() -> int:
     """Run the parts that were named; fail where one is too far from what is expected."""
     if sys.argv[1:] == ["packing"]:  # needs no data
         return show_packing()
-    data = need_data()
+    data = need("shockwave")
     folder, expected = data / "shockwave", tomllib.loads(EXPECTED.read_text())
     parts = {"canonical": show_canonical, "scale": show_scale, "decisions": show_decisions}
     wrong = 0
@@ -66,7 +67,7 @@ def show_canonical(folder: Path, expected: dict[str, Any]) -> int:
     better = expected["better"]
     ours = run(folder, 120, better["policy"])
     _print_line(better["policy"], ours)
-    return wrong + (ours.rho > better["rho"]) + (ours.jct > better["jct"])
+    return wrong + int(ours.rho > better["rho"]) + int(ours.jct > better["jct"])
 
 
 def show_scale(folder: Path, expected: dict[str, Any]) -> int:

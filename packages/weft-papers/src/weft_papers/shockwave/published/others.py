@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.papers.authors.gavel import AuthorsGavel
 from weft.core.plan.view import View
-from weft.policies.gavel.accounts import Accounts
-from weft.policies.gavel.problem import Problem, Solution
 from weft.solve.scipy_optimize import scipy_optimize
+from weft_papers.gavel.accounts import UnitAccounts
+from weft_papers.gavel.authors import AuthorsGavel
+from weft_papers.gavel.problem import AllocationProblem, Solution
 
 LARGE = 2_000_000  # cells of a matching
 ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
@@ -23,9 +23,9 @@ ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
 
 @dataclass(frozen=True)
 class EqualParts(AuthorsGavel):
-    """The same part of the cluster for every job, whatever its gang."""
+    """Gavel with an equal part of the cluster for every job, whatever its gang."""
 
-    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:  # noqa: ARG002
+    def _find_shares(self, problem: AllocationProblem, view: View, book: UnitAccounts) -> Solution:  # noqa: ARG002
         part = min(float(problem.gpus.sum()) / len(problem), 1.0)
         return Solution(part, np.full((len(problem), 1), part), np.zeros((0, 1)))
 
@@ -34,7 +34,7 @@ class EqualParts(AuthorsGavel):
 class Matched(AuthorsGavel):
     """The heads of lines that minimise the sum of completion times."""
 
-    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:
+    def _find_shares(self, problem: AllocationProblem, view: View, book: UnitAccounts) -> Solution:
         before = {unit[0]: float(book.share[i, 0]) for i, unit in enumerate(book.units)}
         share = np.array([[before.get(str(job.id), 0.0)] for job in view.table.jobs])
         free = np.flatnonzero(share[:, 0] != 1.0)

@@ -1,4 +1,4 @@
-"""What planning by counts costs in windows too large for a variable for each job and round."""
+"""Measure what counts lose in windows too large for a variable for each job and round."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from time import process_time
 
 import numpy as np
 
-from weft.policies.shockwave.packing import SMALL, plan_rounds
-from weft.policies.shockwave.welfare import Window, choose_rounds, value
+from weft_papers.shockwave.packing import SMALL, plan_rounds
+from weft_papers.shockwave.welfare import RoundWindow, choose_rounds, value
 
 WINDOWS, ROUNDS, ROUND_S, KAPPA = 30, 20, 120.0, 1e-5
 
@@ -35,7 +35,7 @@ def show_packing() -> int:
     return 0
 
 
-def draw(seed: int) -> Window:
+def draw(seed: int) -> RoundWindow:
     """Jobs of 1 to 8 GPUs, each somewhere in its training, that ask for more than there is."""
     rng = np.random.default_rng([seed, 41])
     count = int(rng.integers(8, 17))
@@ -46,4 +46,4 @@ def draw(seed: int) -> Window:
     left = (epochs - over) * epoch_s
     gpus = float(rng.choice([8.0, 12.0]))
     weight, least = np.ones(count), np.zeros(count)
-    return Window(gangs, epochs, over, epoch_s, left, weight, gpus, ROUNDS, ROUND_S, least)
+    return RoundWindow(gangs, epochs, over, epoch_s, left, weight, gpus, ROUNDS, ROUND_S, least)

@@ -9,16 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers.authors import build_named
-from benchmarks.papers.shockwave.others import EqualParts, Matched
-from benchmarks.papers.shockwave.rounds import (
-    ROUND_S,
-    AtPresentSpeed,
-    InRounds,
-    ProfiledEpochs,
-    StepBeliefs,
-    read_rows,
-)
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Job
@@ -28,11 +18,21 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.formulas.training.regimes import Regimes, regimes_of
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Milestone, Physics
-from weft.traces.find import find
 from weft.traces.formats.shockwave import read_tables
 from weft.traces.options import Options
+from weft.traces.read import find
+from weft_papers.published import build_named
+from weft_papers.shockwave.published.others import EqualParts, Matched
+from weft_papers.shockwave.published.rounds import (
+    ROUND_S,
+    AtPresentSpeed,
+    InRounds,
+    ProfiledEpochs,
+    StepBeliefs,
+    read_rows,
+)
 
 UNFAIR = 1.05
 THEIRS: dict[str, Callable[[], Policy]] = {
@@ -115,7 +115,7 @@ def run(folder: Path, jobs: int, policy: str) -> Outcome:
     timed = Timed(THEIRS[policy]() if policy in THEIRS else build_named(policy))
     known = Knowledge(AtPresentSpeed(truth), StepBeliefs(truth), None, ProfiledEpochs(truth, trace))
     began = time.process_time()
-    Driver(Scheduler(timed, cluster, knowledge=known), physics, cluster).run()
+    Simulation(Scheduler(timed, cluster, knowledge=known), physics, cluster).run()
     took = time.process_time() - began
     jct = physics.ended_at - np.array([job.submitted for job, _ in trace])
     alone = np.array([truth.length for _, truth in trace])

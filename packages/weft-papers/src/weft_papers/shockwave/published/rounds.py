@@ -1,4 +1,4 @@
-"""What happens to jobs in the simulator of Shockwave's authors: whole steps in rounds of 120 s.
+"""The simulator of Shockwave's authors: whole steps in rounds of 120 s.
 
 Their jobs do not follow the batch sizes of their own profiles. A job looks at its epoch at the end
 of a round, and asks for another batch if it should have one; it gets it at the end of the next
@@ -20,12 +20,12 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import EpochsSoFar
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.formulas.training.regimes import regimes_of
 from weft.perf.linear import LinearBeliefs
 from weft.perf.training.learner import Learner
@@ -211,26 +211,24 @@ class StepBeliefs(LinearBeliefs):
     def __init__(self, truth: InRounds) -> None:
         self._truth = truth
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
-        """The same on every kind: there is one."""
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         speeds = [self._truth.steps_of(job).speed for job in table.jobs]
         return np.repeat(np.array(speeds)[:, None], len(kinds), axis=1)
 
-    def restart_s(self, table: Table) -> Floats:
-        """What the simulator charges."""
+    def restart_s(self, table: JobTable) -> Floats:
         return np.full(len(table), RESTART_S)
 
 
 class AtPresentSpeed(PointPredictor, NothingLearnt):
     """Steps left at the speed of the present batch: what schedulers that react know."""
 
-    asks = Asks()
+    asks = PredictorNeeds()
     label = "at present speed"
 
     def __init__(self, truth: InRounds) -> None:
         self._truth = truth
 
-    def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
+    def remaining(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002
         """Seconds."""
         steps = [self._truth.steps_of(job) for job in table.jobs]
         return np.array([step.left / step.speed for step in steps])

@@ -7,12 +7,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors.shockwave import CONSTANTS, AuthorsShockwave
-from benchmarks.papers.shockwave.packing import draw
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.cheap import check_contract
+
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
@@ -23,7 +21,10 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.formulas.training.regimes import Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
-from weft.policies.shockwave.packing import (
+from weft.testing import view_of
+from weft.testing.build import with_knowledge
+from weft_papers.shockwave.authors import CONSTANTS, AuthorsShockwave
+from weft_papers.shockwave.packing import (
     _gains,
     fill,
     mean_rounds,
@@ -31,25 +32,24 @@ from weft.policies.shockwave.packing import (
     place_rounds,
     plan_rounds,
 )
-from weft.policies.shockwave.policy import (
-    Series,
+from weft_papers.shockwave.policy import (
+    RoundJobs,
     Shockwave,
     ShockwaveMemory,
-    Standing,
+    TargetSeries,
     share,
     target,
 )
-from weft.policies.shockwave.welfare import (
+from weft_papers.shockwave.published.packing import draw
+from weft_papers.shockwave.welfare import (
     Counts,
-    Window,
+    RoundWindow,
     choose_counts,
     choose_rounds,
     find_collisions,
     log_progress,
     value,
 )
-from weft.testing import view_of
-from weft.testing.build import with_knowledge
 
 EPOCHS = (32, 32, 32, 32, 64, 64, 64, 64, 128, 128)
 RUNS = ((32, 4), (64, 4), (128, 2))
@@ -60,15 +60,15 @@ FIRST = np.array([True, False])
 Rows = tuple[tuple[float, ...], ...]
 
 
-def window(jobs: Rows, gpus: float, rounds: int = 5) -> Window:
+def window(jobs: Rows, gpus: float, rounds: int = 5) -> RoundWindow:
     epochs, over, epoch_s, left, gangs = np.array(jobs, dtype=float).T
     n = len(jobs)
-    return Window(
+    return RoundWindow(
         *(gangs, epochs, over, epoch_s, left, np.ones(n)), gpus, rounds, 120.0, np.zeros(n)
     )
 
 
-def plan(problem: Window, kappa: float) -> Counts:
+def plan(problem: RoundWindow, kappa: float) -> Counts:
     counts = choose_counts(problem, kappa, gap=0.0)
     assert counts is not None
     return counts
@@ -95,11 +95,11 @@ def test_targets_on_half_a_share() -> None:
 
 
 def test_targets_are_averaged_over_the_rounds_they_held() -> None:
-    three = Series(0, 0, 1000.0).append(5, 1400.0).append(15, 1200.0)
+    three = TargetSeries(0, 0, 1000.0).append(5, 1400.0).append(15, 1200.0)
 
     assert three.average(20) == pytest.approx(1245.0)
-    assert Series(3, 3, 900.0).average(3) == 900.0
-    assert Series(0, 0, 1000.0).append(10, 2000.0).average(10) == pytest.approx(1100.0)
+    assert TargetSeries(3, 3, 900.0).average(3) == 900.0
+    assert TargetSeries(0, 0, 1000.0).append(10, 2000.0).average(10) == pytest.approx(1100.0)
 
 
 def test_the_logarithm_between_its_knots() -> None:
@@ -405,9 +405,7 @@ def test_who_must_run_in_every_round_is_not_crowded_out() -> None:
 
 
 @settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(1, 3), st.floats(1.0, 20.0)), min_size=2, max_size=4),
-)
+@given(st.lists(st.tuples(st.integers(1, 3), st.floats(1.0, 20.0)), min_size=2, max_size=4))
 def test_heavy_jobs_run_early(jobs: list[tuple[int, float]]) -> None:
     counts, weight = np.array([c for c, _ in jobs]), np.array([w for _, w in jobs])
     gangs = np.ones(len(jobs))
@@ -555,7 +553,7 @@ def test_the_exponent_of_lateness_decides_who_runs() -> None:
     # On one GPU: a would end at twice its target, b at 1.2 times. To the twelfth power that is
     # 4,096 against 9, more than the logarithm's first piece is steeper than its last (55 times).
     # To the first power b is worth its first rounds.
-    targets = {JobId("a"): Series(0, 0, 1500.0), JobId("b"): Series(0, 0, 2500.0)}
+    targets = {JobId("a"): TargetSeries(0, 0, 1500.0), JobId("b"): TargetSeries(0, 0, 2500.0)}
     old = ShockwaveMemory(0, ((),), (JobId("a"), JobId("b")), targets)
     view = replace(view_of(1, ("a", 1, 1200.0), ("b", 1, 1200.0), now=600.0), memory=old)
 
@@ -577,7 +575,7 @@ def test_a_target_that_can_be_met_is_met_against_welfare() -> None:
     goals = np.array([1e6, 600.0])
 
     planned = Shockwave(round=60.0, window=4, kappa=1e-9)._plan_rounds(
-        Standing(*rows.T), goals, 0, 1.0
+        RoundJobs(*rows.T), goals, 0, 1.0
     )
 
     assert planned.runs.sum(axis=1).tolist() == [2, 2]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.shockwave.replay import Outcome, run
+
+from weft_papers.shockwave.published.replay import Outcome, run
 
 pytestmark = pytest.mark.data
 MAX_MIN = "authors/gavel:reset=1000,round=120"
 
 
-def canonical(data: Path, policy: str) -> Outcome:
-    if not (data / "shockwave").is_dir():
-        pytest.skip(f"no traces of Shockwave in {data}")
-    return run(data / "shockwave", 120, policy)
+def canonical(data: Callable[[str], Path], policy: str) -> Outcome:
+    return run(data("shockwave"), 120, policy)
 
 
-def test_max_min_fairness_is_as_in_their_simulator(data: Path) -> None:
+def test_max_min_fairness_is_as_in_their_simulator(data: Callable[[str], Path]) -> None:
     outcome = canonical(data, MAX_MIN)
 
     assert outcome.makespan == pytest.approx(33_208, rel=0.02)
@@ -25,7 +25,7 @@ def test_max_min_fairness_is_as_in_their_simulator(data: Path) -> None:
     assert outcome.rho == pytest.approx(2.95, rel=0.02)
 
 
-def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
+def test_allox_of_their_repository_is_as_in_their_simulator(data: Callable[[str], Path]) -> None:
     outcome = canonical(data, "allox, as theirs")
 
     assert outcome.makespan == pytest.approx(32_489, rel=0.02)
@@ -34,7 +34,7 @@ def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_shockwave_is_as_they_ship_it(data: Path) -> None:
+def test_shockwave_is_as_they_ship_it(data: Callable[[str], Path]) -> None:
     outcome = canonical(data, "authors/shockwave")
 
     assert outcome.makespan == pytest.approx(24_197, rel=0.05)
@@ -44,7 +44,9 @@ def test_shockwave_is_as_they_ship_it(data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_weight_on_shorter_jobs_is_fairer_and_faster_than_shockwave(data: Path) -> None:
+def test_weight_on_shorter_jobs_is_fairer_and_faster_than_shockwave(
+    data: Callable[[str], Path],
+) -> None:
     outcome = canonical(data, "shockwave:shorter=2")
 
     assert outcome.rho <= 1.78

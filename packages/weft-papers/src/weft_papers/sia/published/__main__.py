@@ -1,6 +1,6 @@
 """Sia and Gavel on the Sia artifact's workloads, beside the authors' own simulator.
 
-    python -m benchmarks.papers.sia [fidelity|homogeneous|decisions ...]
+    python -m weft_papers.sia.published [fidelity|homogeneous|decisions ...]
 
 Theirs: GLPK_MI, 60 s rounds, p=-0.5, lambda=1.1; Gavel max-sum-throughput on tuned jobs, 360 s.
 """
@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.measure import need_data
-from benchmarks.papers.sia import decisions, fidelity
+from benchmarks.data import need
 
-PARTS = {
-    "fidelity": fidelity.run,
-    "homogeneous": fidelity.homogeneous,
-    "decisions": decisions.run,
-}
+from weft_papers.sia.published import decisions, fidelity
+
+PARTS = {"fidelity": fidelity.run, "homogeneous": fidelity.homogeneous, "decisions": decisions.run}
 
 
 def main() -> int:
-    data = need_data()
+    data = need("sia/workloads", "sia/profiles")
     chosen = sys.argv[1:] or list(PARTS)
     if unknown := set(chosen) - set(PARTS):
         print(f"no part named {', '.join(unknown)}; there are {', '.join(PARTS)}")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +23,16 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import JobId
 from weft.core.model.trace import Trace
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.policies import sia
-from weft.policies.sia import Sia
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
 from weft.solve import multiple_choice as mc
+from weft.solve.few_jobs import ChoiceProblem
 from weft.traces.read import load
+from weft_papers.sia import policy as sia
+from weft_papers.sia.policy import Sia
 
 SCALES = (1, 4, 16, 32)
 PER_64 = (7, 35)
@@ -41,9 +45,9 @@ OUT = Path("out") / "sia_decisions.html"
 class Watch:
     """Records every program that is solved, and stops the run in time."""
 
-    problems: list[tuple[mc.Problem, mc.Answer, float]] = field(default_factory=list)
+    problems: list[tuple[ChoiceProblem, mc.Answer, float]] = field(default_factory=list)
 
-    def choose(self, problem: mc.Problem, **how: float) -> mc.Answer:
+    def choose(self, problem: ChoiceProblem, **how: Any) -> mc.Answer:
         """Solve, and remember what was solved and how long it took."""
         began = time.process_time()
         answer = mc.choose(problem, **how)
@@ -73,14 +77,15 @@ def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
     known = world_of(setup, trace, cluster, policy.about)
     physics = Physics(trace, known.perf)
     scheduler = Scheduler(policy, cluster, knowledge=Knowledge(beliefs=known.beliefs))
-    driver = Driver(scheduler, physics, cluster)
+    driver = Simulation(scheduler, physics, cluster)
     spent: list[tuple[int, float]] = []
     scheduler.timed = _cpu_timer(spent)
-    sia.choose, kept = watch.choose, sia.choose  # type: ignore[assignment]
+    kept = mc.choose
+    vars(sia)["choose"] = watch.choose
     try:
         _run_until(driver, UNTIL_S)
     finally:
-        sia.choose = kept
+        vars(sia)["choose"] = kept
     crowded = [t for active, t in spent if active >= 0.8 * jobs][2:] or [t for _, t in spent]
     problem, answer, _ = max(watch.problems, key=lambda p: len(p[0].value))
     large = [(a, t) for p, a, t in watch.problems if len(p.value) > jobs // 3]
@@ -110,17 +115,17 @@ def crowd(data: Path, scale: int, jobs: int) -> Trace:
     return Trace(f"{jobs} jobs", tuple(pairs))
 
 
-def _cpu_timer(spent: list[tuple[int, float]]) -> Callable[..., object]:
-    def timed(decide: Callable[..., object], view: object) -> object:
+def _cpu_timer(spent: list[tuple[int, float]]) -> Callable[[Callable[[View], Plan], View], Plan]:
+    def timed(decide: Callable[[View], Plan], view: View) -> Plan:
         began = time.process_time()
         plan = decide(view)
-        spent.append((len(view.table), time.process_time() - began))  # type: ignore[attr-defined]
+        spent.append((len(view.table), time.process_time() - began))
         return plan
 
     return timed
 
 
-def _run_until(driver: Driver, until: float) -> None:
+def _run_until(driver: Simulation, until: float) -> None:
     while driver._left:
         now = driver._next_time()
         if now > until:
@@ -128,7 +133,7 @@ def _run_until(driver: Driver, until: float) -> None:
         driver._settle(now, driver._happening(now))
 
 
-def by_glpk(problem: mc.Problem, bound: float) -> tuple[float, float]:
+def by_glpk(problem: ChoiceProblem, bound: float) -> tuple[float, float]:
     """CPU milliseconds and gap of the authors' way: a CVXPY model given to GLPK_MI."""
     try:
         import cvxpy as cp

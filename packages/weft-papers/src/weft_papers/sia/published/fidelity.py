@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import weft
-from benchmarks.papers.authors import named
-from benchmarks.papers.sia.retune import retuned
 from weft.sim.result import Outcome
+from weft_papers.published import named
+from weft_papers.sia.published.retune import retuned
 
 SIA = "authors/sia"
 GAVEL = "gavel:objective=max-sum-throughput,solve=round,queue=all"
@@ -25,12 +25,7 @@ TOLERANCE = (0.05, 0.10, 0.10)
 # The homogeneous cluster: average JCT h in the paper, and whether jobs are rigid. Themis is its
 # goal, finish-time fairness, in Gavel's rounds.
 THEMIS = "gavel:objective=finish-time-fairness,solve=round,queue=all"
-HOMOGENEOUS = {
-    GAVEL: (4.3, True),
-    THEMIS: (5.4, True),
-    "sia": (1.9, False),
-    "pollux": (2.0, False),
-}
+HOMOGENEOUS = {GAVEL: (4.3, True), THEMIS: (5.4, True), "sia": (1.9, False), "pollux": (2.0, False)}
 PHILLY = tuple(f"philly/workload-{i}" for i in range(1, 9))
 
 
@@ -41,11 +36,7 @@ def simulate(data: Path, name: str, policy: str, cluster: str) -> tuple[Outcome,
 def simulate_file(data: Path, file: Path, policy: str, cluster: str) -> tuple[Outcome, float]:
     began = time.process_time()
     result = weft.simulate(
-        str(file),
-        named(policy),
-        cluster,
-        profiles=str(data / "profiles"),
-        free_moves=True,
+        str(file), named(policy), cluster, profiles=str(data / "profiles"), free_moves=True
     )
     return result.outcomes[named(policy)][0], time.process_time() - began
 

@@ -8,24 +8,16 @@ from itertools import product
 
 import numpy as np
 import pytest
-from benchmarks.papers.authors.sia import AuthorsSia
+from tests.seeds import seeds
 
+from weft.base.step_times import StepTime
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.cluster import Cluster, parse_cluster
-from weft.core.model.job import (
-    Allocation,
-    BatchRange,
-    Config,
-    Demand,
-    Job,
-    JobId,
-    NodeId,
-    Slice,
-)
+from weft.core.model.job import Allocation, BatchRange, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
@@ -33,17 +25,17 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.cells import Column, Floats
 from weft.core.state.state import State
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
-from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
 from weft.pieces.size.configs import valid_configs
-from weft.policies.sia import Sia, restart_factor
 from weft.predict.none import NoPredictor
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
+from weft_papers.sia.authors import AuthorsSia
+from weft_papers.sia.policy import Sia, restart_factor
 
 TWO_KINDS = parse_cluster("1x2:a+1x4:b")
 CONFIGS = valid_configs(TWO_KINDS)
@@ -63,27 +55,27 @@ class Told(NothingLearnt):
 
     def forget(self, job: Job) -> None: ...
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         return np.ones((len(table), len(kinds)))
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         return self.matrix[: len(table)].copy()
 
     def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+        self, table: JobTable, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
         return np.ones((len(table), len(replicas)))
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         return np.ones(len(table))
 
-    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> None:
+    def pairs(self, table: JobTable, kinds: Sequence[str], first: Rows, second: Rows) -> None:
         pass
 
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         return np.full(len(table), self.restart)
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         return np.full((len(table), len(kinds)), self.unit)
 
 
@@ -191,7 +183,7 @@ def test_the_scale_of_goodput_does_not_matter() -> None:
     assert sizes(seen(scaled), Sia().decide(seen(scaled))) == BEST
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 @pytest.mark.parametrize("p", [-1.0, -0.5, 0.5, 1.0])
 def test_a_decision_is_the_best_of_all(seed: int, p: float) -> None:
     rng = np.random.default_rng(seed)
@@ -275,10 +267,12 @@ def test_a_restoring_job_keeps_what_it_has() -> None:
     where = {0: on("b-1", 0, 1)}
 
     free = seen(GOODPUTS, held=where)
-    pinned = seen(GOODPUTS, held=where, restoring=(0,))
+    pinned = seen(GOODPUTS, held=where, restoring=(0,), now=29.0)
+    silent = seen(GOODPUTS, held=where, restoring=(0,))  # a restart takes 30 s
 
     assert sizes(free, Sia().decide(free))["j0"] == Config("b", 1, 4)
     assert sizes(pinned, Sia().decide(pinned))["j0"] == Config("b", 1, 2)
+    assert sizes(silent, Sia().decide(silent))["j0"] == Config("b", 1, 4)
 
 
 def test_a_job_nothing_is_known_of_starts_with_its_smallest_size() -> None:
@@ -419,7 +413,7 @@ def test_a_whole_run_keeps_every_promise(seed: int, policy: Sia) -> None:
     beliefs = FittedBeliefs(MeasuredFacts(MODELS))
     scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(NoPredictor(), beliefs))
 
-    Driver(scheduler, physics, CLUSTER).run()
+    Simulation(scheduler, physics, CLUSTER).run()
 
     assert watched.decisions > 50
     assert watched.moves > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ STAGES = {"rtx": 8, "a100": 2}
 ADAPTIVE = BatchRange(128, 4096, 1024)
 
 
-def play(data: Path, *jobs: tuple[Job, Truth]) -> Outcome:
+def play(data: Callable[[str], Path], *jobs: tuple[Job, Truth]) -> Outcome:
     trace = Trace("mixed", jobs)
-    profiles = str(data / "sia" / "profiles")
+    profiles = str(data("sia/profiles"))
     return weft.simulate(trace, "sia", "sia-hetero", profiles=profiles).outcomes["sia"][0]
 
 
@@ -35,7 +36,9 @@ def sizes(outcome: Outcome, name: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.data
-def test_a_pipeline_runs_on_whole_replicas_of_kinds_it_was_split_for(data: Path) -> None:
+def test_a_pipeline_runs_on_whole_replicas_of_kinds_it_was_split_for(
+    data: Callable[[str], Path],
+) -> None:
     gpt = [job(f"gpt-{i}", "gpt_pmp", Demand(8, 2, 64), batch=ADAPTIVE) for i in range(2)]
     small = [job(f"s-{i}", "cifar10", Demand(1, 1, 64), batch=ADAPTIVE) for i in range(6)]
 
@@ -48,7 +51,7 @@ def test_a_pipeline_runs_on_whole_replicas_of_kinds_it_was_split_for(data: Path)
 
 
 @pytest.mark.data
-def test_rigid_and_strong_scaling_jobs_keep_to_their_sizes(data: Path) -> None:
+def test_rigid_and_strong_scaling_jobs_keep_to_their_sizes(data: Callable[[str], Path]) -> None:
     rigid = job("rigid", "bert", Demand(6), hints={"batch": 384.0})
     scaling = job("scaling", "cifar10", Demand(8, 1, 8), hints={"batch": 2048.0})
     others = [job(f"s-{i}", "cifar10", Demand(1, 1, 64), batch=ADAPTIVE) for i in range(4)]
@@ -60,7 +63,7 @@ def test_rigid_and_strong_scaling_jobs_keep_to_their_sizes(data: Path) -> None:
 
 
 @pytest.mark.data
-def test_a_job_that_may_not_be_stopped_keeps_its_first_place(data: Path) -> None:
+def test_a_job_that_may_not_be_stopped_keeps_its_first_place(data: Callable[[str], Path]) -> None:
     fixed = job("fixed", "cifar10", Demand(1, 1, 64), batch=ADAPTIVE, preemptible=False)
     others = [job(f"s-{i}", "cifar10", Demand(1, 1, 64), batch=ADAPTIVE) for i in range(9)]
 

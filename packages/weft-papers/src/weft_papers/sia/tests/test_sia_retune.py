@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.papers.sia.retune import retuned, tunings
 
 from weft.perf.goodput.tables import read_tables
+from weft_papers.sia.published.retune import retuned, tunings
 
 
 @pytest.mark.parametrize(
@@ -21,21 +22,23 @@ from weft.perf.goodput.tables import read_tables
     ],
 )
 def test_what_the_philly_files_ask_for_is_found_on_t4(
-    data: Path, model: str, shipped: set[tuple[int, int]]
+    data: Callable[[str], Path], model: str, shipped: set[tuple[int, int]]
 ) -> None:
-    profiles = data / "sia" / "profiles"
+    profiles = data("sia/profiles")
 
     pairs = tunings(profiles / model, read_tables(profiles, (model,), ("t4",))[model], "t4", 64)
 
     assert shipped <= set(pairs)
 
 
-def test_a_retuned_workload_keeps_everything_else(data: Path, tmp_path: Path) -> None:
-    path = retuned(data / "sia", "philly/workload-1", "t4", 64, tmp_path)
+def test_a_retuned_workload_keeps_everything_else(
+    data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = retuned(data("sia"), "philly/workload-1", "t4", 64, tmp_path)
 
     with (
         path.open(newline="") as new,
-        (data / "sia" / "workloads" / "philly" / "workload-1.csv").open(newline="") as old,
+        data("sia/workloads/philly/workload-1.csv").open(newline="") as old,
     ):
         pairs = list(zip(csv.DictReader(new), csv.DictReader(old), strict=True))
     assert all((a["name"], a["time"]) == (b["name"], b["time"]) for a, b in pairs)

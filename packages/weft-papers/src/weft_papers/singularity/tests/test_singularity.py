@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.seeds import seeds
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import Decided, Event, Finished, Submitted
+from weft.core.events.event import Decided, Event, Finished, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
@@ -17,21 +18,22 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
-from weft.perf.splicing import Splicing
-from weft.policies.singularity.policy import (
+from weft.core.state.state import State
+from weft.sim.driver import Simulation
+from weft.sim.faults import Faults
+from weft.sim.physics import Physics
+from weft.testing import view_of
+from weft_papers.singularity.policy import (
     Singularity,
     SingularityMemory,
     add_point,
     gpu_fraction,
     window_fractions,
 )
-from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of
-from weft.policies.singularity.sizes import Tier as Sla
-from weft.sim.driver import Driver
-from weft.sim.faults import Faults
-from weft.sim.physics import Physics
-from weft.testing import view_of
+from weft_papers.singularity.sizes import Claim, choose_sizes, tier_of
+from weft_papers.singularity.sizes import ServiceTier as Sla
+from weft_papers.singularity.speeds import Splicing
+from weft_papers.singularity.splicing import CheckpointCost, Iteration, find_legal_sizes
 
 MS = Iteration(compute=200.0, allreduce=30.0, update=20.0, switch=2.0)
 
@@ -45,6 +47,23 @@ def test_ranks_that_take_turns_share_updates_and_all_reduces() -> None:
     assert MS.seconds(4, 16.0) == 842.0
     assert pytest.approx(0.5605, abs=1e-4) == 250.0 / 446.0
     assert pytest.approx(0.2969, abs=1e-4) == 250.0 / 842.0
+
+
+@pytest.mark.parametrize(
+    ("devices", "speed"),
+    [
+        (0, 0.0),
+        (1, 1 / 6.536),
+        (2, 1 / 3.37257),
+        (3, 1 / 2.58743),
+        (4, 1 / 1.79086),
+        (8, 1),
+        (9, 1),
+    ],
+)
+def test_the_speed_of_eight_ranks_on_fewer_devices(devices: int, speed: float) -> None:
+    # On 2: 4 x 0.8, a ring of 2 instead of 8 (0.12 x 1/2 / 7/8), 0.08, and 3 switches of 0.008.
+    assert Iteration().speed(devices, 8) == pytest.approx(speed, rel=1e-5)
 
 
 def test_without_squashing_every_rank_updates() -> None:
@@ -85,7 +104,7 @@ def test_points_before_the_window_are_forgotten_but_for_the_last() -> None:
 
 
 def test_a_checkpoint_holds_equal_content_once() -> None:
-    saved = Checkpoint()
+    saved = CheckpointCost()
 
     assert saved.size_gb(8) == 25.5
     assert saved.save_s(8) == 12.75
@@ -161,6 +180,37 @@ def test_everybody_has_its_least_before_anybody_in_surplus_has_more() -> None:
     assert by_row == {0: 4, 1: 2, 2: 2}
 
 
+def test_devices_go_to_the_steps_that_gain_most_for_each_device() -> None:
+    # From 1 to 8 brings most in all, 6.8 of a device's work for seven more; 1 to 2 brings 1.15 for
+    # one, and 2 to 4 brings 2.1 for two.
+    assert sizes(claim(0, Sla.BASIC), claim(1, Sla.BASIC), room=9) == {0: 4, 1: 4}
+
+
+def test_who_has_its_full_size_keeps_it_before_others_that_lack_more() -> None:
+    waiting, full = (replace(claim(i, Sla.PREMIUM, urgent=True), sizes=(8,)) for i in range(2))
+
+    assert sizes(replace(waiting, deficit=0.9), replace(full, held=8), room=8) == {1: 8}
+
+
+def test_who_may_not_be_stopped_keeps_what_it_holds() -> None:
+    firm = replace(claim(0, Sla.BASIC, held=3), firm=True)
+
+    assert sizes(firm, claim(1, Sla.PREMIUM, 0.9, urgent=True), room=8) == {0: 3, 1: 4}
+
+
+def test_a_new_job_goes_where_most_is_left_of_its_kinds() -> None:
+    both = replace(claim(0, Sla.BASIC), kinds=("a", "b"))
+
+    assert choose_sizes([both], {"a": 2, "b": 5, "c": 9}, Iteration()) == {0: ("b", 4)}
+
+
+def test_who_has_devices_keeps_them_before_others_of_its_tier_get_theirs() -> None:
+    holds, waits = claim(1, Sla.BASIC, held=8), claim(0, Sla.BASIC)
+
+    assert sizes(waits, replace(holds, sizes=(8,)), room=8) == {1: 8}
+    assert sizes(waits, holds, room=9) == {0: 1, 1: 8}
+
+
 def test_who_wants_kinds_that_are_away_waits_and_others_are_served() -> None:
     """All nodes of a kind may be drained."""
     away = replace(claim(0, Sla.PREMIUM, 0.95, urgent=True), kinds=())
@@ -232,7 +282,7 @@ def simulate(
     scheduler = Scheduler(
         Singularity(), cluster, knowledge=Knowledge(), journal=lambda at, e: log.append((at, e))
     )
-    Driver(scheduler, physics, cluster, faults=faults).run()
+    Simulation(scheduler, physics, cluster, faults=faults).run()
     return physics, log
 
 
@@ -248,7 +298,7 @@ def draw(seed: int, count: int = 30) -> Trace:
     return Trace("drawn", tuple(pairs))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_no_work_is_lost_and_higher_tiers_hold_what_they_can_use(seed: int) -> None:
     trace = draw(seed)
 
@@ -331,7 +381,76 @@ def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:
     assert held_after(view, plan) == {"b": 8}
 
 
-MOVE_S = 2 * Checkpoint().move_s(2) / 8  # of each device of the gang, for the job of two
+def held_for(*points: tuple[float, float]) -> tuple[tuple[float, float], ...]:
+    return points
+
+
+@pytest.mark.parametrize(
+    ("points", "now", "submitted", "expected"),
+    [
+        # Asks for 8, has 4, and is at 0.75 or 0.85 of the hour: below 0.8 it gets all at once.
+        (held_for((0, 8), (1800, 4)), 3600, 0, {"s": 8}),
+        (held_for((0, 8), (2520, 4)), 3600, 0, {"s": 4, "o": 4}),
+        # It has all 8 and keeps them until it had them for the whole hour, or since it came.
+        (held_for((0, 0), (180, 8)), 3600, 0, {"s": 8}),
+        (held_for((0, 8)), 3600, 0, {"o": 4}),
+        (held_for((3000, 8)), 3600, 3000, {"o": 4}),
+        (held_for((0, 0), (1000, 8)), 7200, 0, {"o": 4}),
+        (held_for((0, 0), (3700, 8)), 7200, 0, {"s": 8}),
+    ],
+)
+def test_a_standard_job_is_safe_a_tenth_above_its_target(
+    points: tuple[tuple[float, float], ...], now: float, submitted: float, expected: dict[str, int]
+) -> None:
+    state = State(parse_cluster("1x8:v100"))
+    gpus = int(points[-1][1])
+    jobs = [job("s", 8, at=submitted, least=8 if gpus == 8 else 1), job("o", 4, at=submitted)]
+    holds = {"s": (1 << gpus) - 1, "o": 0xF0 if gpus == 4 else 0}
+    for asked in jobs:
+        state.fold(asked.submitted, Submitted(asked))
+    for name, mask in holds.items():
+        if mask:
+            on = Allocation((state.free.slice_of(0, mask),))
+            state.fold(submitted, Decided(1, {JobId(name): on}))
+            state.fold(submitted, Started(JobId(name), 1))
+    had = held_for((submitted, 4.0)) if holds["o"] else held_for((submitted, 0.0))
+    memory = SingularityMemory({JobId("s"): points, JobId("o"): had})
+    view = View(now, state.table, state.cluster, state.free, Knowledge(), memory=memory)
+
+    assert held_after(view, Singularity().decide(view)) == expected
+
+
+@pytest.mark.parametrize(("ago", "moves"), [(1799.0, 0), (1800.0, 1)])
+def test_a_job_rests_for_half_an_hour_after_it_was_moved_for_others(ago: float, moves: int) -> None:
+    # Two nodes of 8 with 6 and 5 free devices: the job of two would have to move again.
+    state = State(parse_cluster("2x8:v100"))
+    for node, asked in enumerate((job("two", 2, least=2), job("three", 3, least=3))):
+        state.fold(0.0, Submitted(asked))
+        on = Allocation((state.free.slice(node, asked.demand.gpus),))
+        state.fold(0.0, Decided(1, {asked.id: on}))
+        state.fold(0.0, Started(asked.id, 1))
+    state.fold(4000.0, Submitted(job("gang", 8, 1.0, 4000.0, least=8)))
+    memory = SingularityMemory(moved={JobId("two"): 4000.0 - ago, JobId("three"): 4000.0 - 1.0})
+    view = View(4000.0, state.table, state.cluster, state.free, Knowledge(), memory=memory)
+
+    plan = Singularity().decide(view)
+
+    gang = plan.changes[JobId("gang")]
+    assert gang is not None
+    assert len(gang.slices) == 2 - moves
+    assert (JobId("two") in plan.changes) == bool(moves)
+    assert isinstance(plan.memory, SingularityMemory)
+    assert plan.memory.moved[JobId("two")] == (4000.0 if moves else 4000.0 - ago)
+
+
+def test_guarantees_are_looked_at_again_while_somebody_lacks_something() -> None:
+    short, served = view_of("1x8:v100", job("a", 16)), view_of("1x8:v100", job("a", 8))
+
+    assert Singularity().decide(replace(short, now=50.0)).wake_at == 350.0
+    assert Singularity().decide(served).wake_at is None
+
+
+MOVE_S = 2 * CheckpointCost().move_s(2) / 8  # of each device of the gang, for the job of two
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""SLAQ against fair sharing: `python -m benchmarks.papers.slaq`.
+"""SLAQ against fair sharing: `python -m weft_papers.slaq.published`.
 
 Time until 90 and 95 % of all that a loss falls, over 160 jobs drawn as `losses`, on 128 GPUs, at
 three loads; a change of size costs nothing, as in the paper. Fair sharing gives every job as many
@@ -18,7 +18,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.pieces.place.resize import resize_all
-from weft.policies.slaq import Slaq
+from weft_papers.slaq.policy import Slaq
 
 LOADS = (0.6, 0.9, 1.2)
 SEEDS = (0, 1, 2)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 import weft
-from tests.papers.training_ports import NoTraining
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import LossSoFar
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.formulas.training.convergence import Curve
-from weft.formulas.training.learning import Law
+from weft.formulas.training.tasks import Law
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
-from weft.policies.slaq import Slaq, grow_by_gain, reduction, reductions, sizes
 from weft.testing import view_of, with_knowledge
+from weft_papers.slaq.policy import Slaq, grow_by_gain, reduction, reductions, sizes
+from weft_papers.tests.training_ports import NoTraining
 
 X = Sublinear(0.01, 0.1, 1.0, 0.1)
 Y = Sublinear(0.05, 0.2, 0.5, 0.3)
@@ -34,11 +34,7 @@ def learned(
     return LossSoFar(k, loss, largest, recent, gpu_s, law)
 
 
-TOLD = {
-    "x": learned(X, 5, 8.0, 0.2),
-    "y": learned(Y, 10, 4.0, 0.9),
-    "z": learned(Z, 2, 10.0, 0.25),
-}
+TOLD = {"x": learned(X, 5, 8.0, 0.2), "y": learned(Y, 10, 4.0, 0.9), "z": learned(Z, 2, 10.0, 0.25)}
 
 
 def falls(most: int = 10, epoch: float = 10.0) -> dict[int, Floats]:

@@ -1,4 +1,4 @@
-"""SMD against three others over three loads: `python -m benchmarks.papers.smd [SVG]`.
+"""SMD against three others over three loads: `python -m weft_papers.smd.published`.
 
 Jobs are drawn as the built-in workload `servers`; nodes are those of the public Optimus scheduler,
 2 GPUs and 16 cores each. `decisions` measures one decision over 1,000 waiting jobs instead.
@@ -7,21 +7,19 @@ Jobs are drawn as the built-in workload `servers`; nodes are those of the public
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from time import process_time
 
 import numpy as np
 
 import weft
-from benchmarks.papers.smd.baselines import FIFO, RATIO
-from benchmarks.papers.smd.plot import bars
 from weft.core.plan.policy import Policy
 from weft.perf.training.learner import Learner
-from weft.policies.optimus.policy import Optimus
-from weft.policies.smd.policy import Smd
 from weft.testing import cluster_of, view_of, with_knowledge
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 from weft.traces.synthetic.training import SERVERS
+from weft_papers.optimus.policy import Optimus
+from weft_papers.smd.policy import Smd
+from weft_papers.smd.published.baselines import FIFO, RATIO
 
 CLUSTER = "32x2:v100"
 LOADS = (1.0, 2.0, 4.0)
@@ -51,8 +49,6 @@ def main() -> int:
             print(
                 f"{load:>5} {name:<15} {row[0]:>8.0f} {row[1]:>8.3f} {row[2]:>7.3f} {row[3]:>8.2f}"
             )
-    if sys.argv[1:]:
-        Path(sys.argv[1]).write_text(bars(LOADS, table))
     best_of_fixed = max(table["fifo"][-1][0], table["ratio 1:1"][-1][0])
     return int(table["smd"][-1][0] <= best_of_fixed)
 
@@ -60,7 +56,7 @@ def main() -> int:
 def decisions() -> int:
     """CPU seconds of one decision: 1,000 waiting jobs, GPUs, cores, memory and links."""
     cluster = cluster_of("128x4:v100")
-    trace = SERVERS.generate(Request(jobs=1000, gpus=cluster.gpus, load=1.0))
+    trace = SERVERS.generate(DrawRequest(jobs=1000, gpus=cluster.gpus, load=1.0))
     training = Learner(cluster)
     took = []
     for _ in range(5):

@@ -11,7 +11,7 @@ from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.training.tasks import tasks_of
-from weft.pieces.place.tasks import Room, evenly
+from weft_papers.optimus.tasks import NodeRemainder, place_evenly
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class InOrder:
 
     def decide(self, view: View) -> Plan:
         """Place the waiting while there is room."""
-        room = Room(view, self.node_gbps)
+        room = NodeRemainder(view, self.node_gbps)
         changes: dict[JobId, Allocation | None] = {}
         for row in np.flatnonzero(view.waiting()).tolist():
             job = view.job(row)
@@ -43,7 +43,7 @@ class InOrder:
             assert tasks is not None
             workers = job.demand.gpus
             servers = max(round(self.ratio * workers), 1) if self.ratio else tasks.servers
-            place = evenly(tasks, workers, servers, room, view.cluster.kinds[0])
+            place = place_evenly(tasks, workers, servers, room, view.cluster.kinds[0])
             if place is not None:
                 room.take(job, place)
                 changes[job.id] = place

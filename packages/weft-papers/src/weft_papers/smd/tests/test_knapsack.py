@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.state.cells import Floats
-from weft.solve.knapsack import BUDGET, Offers, approximate, choose, greedy
 from weft.solve.linear_program import Sparse, maximise
+from weft_papers.smd.knapsack import BUDGET, KnapsackItems, approximate, choose, greedy
 
 
-def optimum(offers: Offers, room: Floats, *, whole: bool = True) -> float:
+def optimum(offers: KnapsackItems, room: Floats, *, whole: bool = True) -> float:
     owners = int(offers.owner.max()) + 1
     one_each = np.zeros((owners, len(offers)))
     one_each[offers.owner, np.arange(len(offers))] = 1.0
@@ -25,7 +25,7 @@ def optimum(offers: Offers, room: Floats, *, whole: bool = True) -> float:
 
 
 @st.composite
-def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[Offers, Floats]:
+def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[KnapsackItems, Floats]:
     resources = draw(st.integers(1, 4))
     owner, worth, need = [], [], []
     for job in range(draw(st.integers(1, jobs))):
@@ -34,13 +34,13 @@ def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[Offers, 
             worth.append(draw(st.integers(1, 100)) / 10)
             need.append([draw(st.integers(0, 10)) for _ in range(resources)])
     room = np.array([float(draw(st.integers(1, 25))) for _ in range(resources)])
-    return Offers(np.array(owner), np.array(worth), np.array(need, dtype=float)), room
+    return KnapsackItems(np.array(owner), np.array(worth), np.array(need, dtype=float)), room
 
 
 @examples(60)
 @given(instances())
 def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
-    instance: tuple[Offers, Floats],
+    instance: tuple[KnapsackItems, Floats],
 ) -> None:
     offers, room = instance
 
@@ -58,7 +58,7 @@ def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
 
 @examples(40)
 @given(instances())
-def test_small_knapsacks_are_filled_to_the_optimum(instance: tuple[Offers, Floats]) -> None:
+def test_small_knapsacks_are_filled_to_the_optimum(instance: tuple[KnapsackItems, Floats]) -> None:
     offers, room = instance
 
     assert offers.worth[choose(offers, room)].sum() == pytest.approx(optimum(offers, room))
@@ -84,7 +84,7 @@ def test_what_the_approximation_misses_is_found(
     case: tuple[Any, ...], by_one: float, by_two: float, fixed: int, budget: int | None
 ) -> None:
     worth, need, room = (np.array(numbers, dtype=float) for numbers in case)
-    offers = Offers(np.arange(len(worth)), worth, need)
+    offers = KnapsackItems(np.arange(len(worth)), worth, need)
 
     chosen = choose(offers, room, fixed=fixed, budget=budget)
 
@@ -96,7 +96,7 @@ def test_what_the_approximation_misses_is_found(
 @examples(25)
 @given(instances(jobs=5, most_choices=2), st.integers(1, 4))
 def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
-    instance: tuple[Offers, Floats], fixed: int
+    instance: tuple[KnapsackItems, Floats], fixed: int
 ) -> None:
     offers, room = instance
 
@@ -110,9 +110,11 @@ def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
 
 @examples(25)
 @given(instances(), st.sampled_from((0.001, 3.0, 1e6)))
-def test_the_unit_of_worth_changes_nothing(instance: tuple[Offers, Floats], unit: float) -> None:
+def test_the_unit_of_worth_changes_nothing(
+    instance: tuple[KnapsackItems, Floats], unit: float
+) -> None:
     offers, room = instance
-    other = Offers(offers.owner, offers.worth * unit, offers.need)
+    other = KnapsackItems(offers.owner, offers.worth * unit, offers.need)
 
     chosen, again = choose(offers, room), choose(other, room)
 
@@ -125,7 +127,7 @@ def test_it_is_close_to_the_optimum_where_there_are_many_jobs() -> None:
     owner = np.repeat(np.arange(200), 3)
     need = np.repeat(rng.uniform(1, 8, (200, 4)), 3, 0) * np.tile([1, 0.5, 0.25], 200)[:, None]
     worth = np.repeat(rng.uniform(1, 10, 200), 3) * np.tile([1.0, 0.8, 0.5], 200)
-    offers, room = Offers(owner, worth, need), need.sum(axis=0) * 0.05
+    offers, room = KnapsackItems(owner, worth, need), need.sum(axis=0) * 0.05
 
     chosen = choose(offers, room)
 
@@ -135,6 +137,6 @@ def test_it_is_close_to_the_optimum_where_there_are_many_jobs() -> None:
 
 @pytest.mark.parametrize("room", [np.zeros(2), np.array([0.5, 40.0])])
 def test_without_room_nothing_is_chosen(room: Floats) -> None:
-    offers = Offers(np.array([0]), np.array([1.0]), np.array([[1.0, 1.0]]))
+    offers = KnapsackItems(np.array([0]), np.array([1.0]), np.array([[1.0, 1.0]]))
 
     assert choose(offers, room) == []

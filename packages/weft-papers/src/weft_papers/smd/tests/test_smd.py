@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 
 import weft
-from tests.papers.training_ports import NoTraining, tasks_held
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.cluster import Cluster, Node
-from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.formulas.training.learning import Ratios
-from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
-from weft.perf.training.layers import ratios
+from weft.formulas.training.tasks import Ratios, SigmoidUtility, Task, Tasks, tasks_of
+from weft.perf.training.layered import ratios
 from weft.perf.training.learner import Learner
-from weft.policies.smd.policy import Ladder, Smd, offers_of
-from weft.solve.knapsack import Offers, choose
-from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
 from weft.testing import cluster_of, view_of, with_knowledge
-from weft.traces.options import Request
+from weft.testing.build import FixedPredictor
+from weft.traces.options import DrawRequest
 from weft.traces.synthetic.training import SERVERS
+from weft_papers.smd.knapsack import KnapsackItems, choose
+from weft_papers.smd.policy import SizeSearch, Smd, offers_of
+from weft_papers.smd.sum_of_ratios import Inner, _points, by_grid, by_scan
+from weft_papers.tests.training_ports import NoTraining, tasks_held
 
 SYNC = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 1, 99, 2 * 12800.0, 128.0)
 ASYNC = replace(SYNC, batch=32.0, sync=False)
-WORTH = Utility(10.0, 0.05, 200.0)
+WORTH = SigmoidUtility(10.0, 0.05, 200.0)
 
 
 def seconds(tasks: Tasks) -> Ratios:
@@ -100,7 +100,7 @@ def test_the_best_whole_numbers(size: object) -> None:
 
 def test_the_knapsack() -> None:
     need = np.array([[4, 20], [3, 10], [2, 14], [1, 12], [2, 4]], dtype=float)
-    offers = Offers(np.arange(5), np.array([9.0, 7.0, 6.5, 4.0, 3.0]), need)
+    offers = KnapsackItems(np.arange(5), np.array([9.0, 7.0, 6.5, 4.0, 3.0]), need)
 
     chosen = choose(offers, np.array([6.0, 34.0]))
 
@@ -110,7 +110,7 @@ def test_the_knapsack() -> None:
 
 # ---- the policy
 
-LADDER = Ladder(rungs=1, eps=0.1, exact=True, node_gbps=10.0)
+LADDER = SizeSearch(rungs=1, eps=0.1, exact=True, node_gbps=10.0)
 
 
 class Stated(NoTraining):
@@ -188,11 +188,68 @@ def test_what_is_worth_most_is_admitted() -> None:
     assert set(tasks_held(rich, Smd(rungs=1))) == {"rich"}
 
 
-def test_waiting_lowers_worth() -> None:
-    old, young = job("old"), replace(job("young"), submitted=1000.0)
-    both = view(machines((8, 24.0)), old, young, now=1000.0)
+@pytest.mark.parametrize("rows", [(0, 1), (1, 0)])
+def test_waiting_lowers_worth(rows: tuple[int, int]) -> None:
+    jobs = job("old"), replace(job("young"), submitted=1000.0)
+    both = view(machines((8, 24.0)), *(jobs[row] for row in rows), now=1000.0)
 
     assert set(tasks_held(both, Smd(rungs=1))) == {"young"}
+
+
+class Begun(Stated):
+    """A training port that also knows how many updates are left of some jobs."""
+
+    left: Mapping[JobId, float]
+
+    def steps_left(self, job: Job) -> float | None:
+        return self.left.get(job.id)
+
+
+@pytest.mark.parametrize("rows", [(0, 1), (1, 0)])
+def test_a_job_that_was_stopped_has_only_the_rest_of_its_updates_to_make(
+    rows: tuple[int, int],
+) -> None:
+    # Of 200 updates 100 are left: it takes 92.7 s instead of 185.3, and is worth more.
+    jobs = job("new"), job("begun")
+    known = Begun({asked.id: seconds(SYNC) for asked in jobs})
+    known.left = {JobId("begun"): 100.0, JobId("new"): 400.0}  # no more than there are in all
+    there = with_knowledge(
+        view_of(machines((8, 24.0)), *(jobs[row] for row in rows)), training=known
+    )
+
+    offered = offers_of(there, LADDER)
+
+    begun = there.table.row(JobId("begun"))
+    took = {size.row: s for size, s in zip(offered.sizes, offered.seconds.tolist(), strict=True)}
+    assert took == pytest.approx({begun: 185.3333 / 2.0, 1 - begun: 185.3333}, abs=1e-4)
+    assert set(tasks_held(there, Smd(rungs=1))) == {"begun"}
+
+
+def test_a_job_without_servers_speeds_up_with_its_gpus_and_has_sizes_at_halves_of_its_most() -> (
+    None
+):
+    plain = Job(JobId("a"), demand=Demand(4, min=2, max=8))
+    there = with_knowledge(view(machines((8, 64.0)), plain), predictor=FixedPredictor([600.0]))
+
+    offered = offers_of(there, replace(LADDER, rungs=4))
+
+    assert [size.workers for size in offered.sizes] == [8, 4, 2]
+    assert offered.seconds.tolist() == [300.0, 600.0, 1200.0]
+
+
+def test_half_a_device_beside_another_half_is_room_for_a_job_that_asks_for_one() -> None:
+    half = Demand(1, share=0.5)
+    state = State(machines((1, 8.0)))
+    first, second = (Job(JobId(name), demand=half) for name in "ab")
+    for submitted in (first, second):
+        state.fold(0.0, Submitted(submitted))
+    on = Allocation((state.free.slice(0, 1, 0.5),), Sharing(share=0.5))
+    state.fold(0.0, Decided(1, {first.id: on}))
+    base = with_knowledge(view_of(state.cluster), predictor=FixedPredictor([600.0, 600.0]))
+
+    plan = Smd().decide(replace(base, table=state.table, free=state.free, now=60.0))
+
+    assert set(plan.changes) == {second.id}
 
 
 def test_links_limit_what_a_node_holds() -> None:
@@ -236,7 +293,7 @@ def test_the_unit_of_worth_changes_no_decision() -> None:
 
 def test_capacity_and_caps_hold_in_a_large_queue() -> None:
     cluster = cluster_of("8x4:v100")
-    trace = SERVERS.generate(Request(seed=3, jobs=120, gpus=32, load=1.0))
+    trace = SERVERS.generate(DrawRequest(seed=3, jobs=120, gpus=32, load=1.0))
     training = Learner(cluster)
     there = with_knowledge(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
 

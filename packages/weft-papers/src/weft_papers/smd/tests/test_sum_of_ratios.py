@@ -11,7 +11,7 @@ from tests.examples import examples
 
 from weft.core.state.cells import Floats
 from weft.solve.linear_program import Sparse, maximise
-from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
+from weft_papers.smd.sum_of_ratios import Inner, _points, by_grid, by_scan
 
 EPS = st.sampled_from((0.5, 0.2, 0.1, 0.01))
 
@@ -54,7 +54,7 @@ def test_the_grid_is_within_eps_of_the_best_that_need_not_be_whole(
 @examples(60)
 @given(problems(), st.floats(0.0, 1.0))
 def test_each_program_is_solved_as_highs_solves_it(problem: Inner, place: float) -> None:
-    from weft.solve import sum_of_ratios as ratios
+    from weft_papers.smd import sum_of_ratios as ratios
 
     low, high = ratios._bounds(problem)
     theta = float(low[0] ** (1.0 - place) * high[0] ** place) if low[0] > 0.0 else 1.0

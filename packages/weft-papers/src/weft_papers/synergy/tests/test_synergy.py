@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cheap import check_contract
 
 import weft
-from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.profile import Sensitivity
 from weft.core.model.cluster import Cluster, Node
@@ -21,20 +19,16 @@ from weft.core.model.trace import Trace, Truth
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.host import load_shipped, read_tables
-from weft.policies.synergy.policy import Synergy, optimal, super_server
-from weft.policies.synergy.servers import Allotment, Server, Want
-from weft.policies.synergy.tune import fill, greedy, proportional, tune
 from weft.testing import view_of, with_knowledge
+from weft_papers.synergy.policy import Synergy, optimal, super_server
+from weft_papers.synergy.servers import Allotment, RoundJob, SynergyServer
+from weft_papers.synergy.tune import fill, greedy, proportional, tune
 
-DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-needs_data = pytest.mark.skipif(
-    not (DATA / "synergy").is_dir(), reason="the published tables are not here"
-)
 ONE = "res18 alexnet gnmt transformer lstm mobilenet res50 deepspeech"
 TWO = "gnmt lstm transformer res50 deepspeech mobilenet alexnet res18"
 THREE = "m5 shufflenet gnmt gnmt lstm lstm transformer transformer"
 FOUR = "res18 res18 gnmt lstm"
-BIG, SMALL = Server(8, 24.0, 500.0), Server(4, 12.0, 250.0)
+BIG, SMALL = SynergyServer(8, 24.0, 500.0), SynergyServer(4, 12.0, 250.0)
 Mechanism = Callable[[Allotment], None]
 
 
@@ -43,12 +37,11 @@ def filled(allotment: Allotment) -> None:
     fill(allotment)
 
 
-@cache
-def tables() -> dict[str, Sensitivity]:
-    return read_tables(DATA / "synergy")
+@pytest.fixture(scope="module")
+def tables(data: Callable[[str], Path]) -> dict[str, Sensitivity]:
+    return read_tables(data("synergy"))
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("jobs", "server", "mechanism", "total", "idle_cores"),
     [
@@ -71,9 +64,14 @@ def tables() -> dict[str, Sensitivity]:
     ],
 )
 def test_worked_examples_on_one_server(
-    jobs: str, server: Server, mechanism: Mechanism, total: float, idle_cores: int
+    tables: dict[str, Sensitivity],
+    jobs: str,
+    server: SynergyServer,
+    mechanism: Mechanism,
+    total: float,
+    idle_cores: int,
 ) -> None:
-    allotment = Allotment([server], [Want(1, tables()[name]) for name in jobs.split()])
+    allotment = Allotment([server], [RoundJob(1, tables[name]) for name in jobs.split()])
 
     mechanism(allotment)
 
@@ -81,9 +79,10 @@ def test_worked_examples_on_one_server(
     assert allotment.cpus[0] == pytest.approx(idle_cores)
 
 
-@needs_data
-def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back() -> None:
-    wants = [Want(1, tables()[name]) for name in ONE.split()]
+def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back(
+    tables: dict[str, Sensitivity],
+) -> None:
+    wants = [RoundJob(1, tables[name]) for name in ONE.split()]
     skipping, reverting = Allotment([BIG], wants), Allotment([BIG], wants)
 
     greedy(skipping)
@@ -94,9 +93,8 @@ def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back() -> None:
     assert reverting.grants[1].cpus == reverting.grants[0].cpus == 3.0
 
 
-@needs_data
-def test_replicated_servers_and_jobs_scale_the_optimum() -> None:
-    wants = [Want(1, tables()[name]) for name in ONE.split()]
+def test_replicated_servers_and_jobs_scale_the_optimum(tables: dict[str, Sensitivity]) -> None:
+    wants = [RoundJob(1, tables[name]) for name in ONE.split()]
 
     three = super_server(Allotment([BIG] * 3, wants * 3))
 
@@ -117,7 +115,7 @@ def racked(round_: list[tuple[int, str]], count: int) -> Allotment:
         at = next((s for s in range(count) if room[s] >= gpus), None) if number % 2 else None
         if at is not None:
             room[at] -= gpus
-        wants.append(Want(gpus, load_shipped()[model], () if at is None else ((at, gpus),)))
+        wants.append(RoundJob(gpus, load_shipped()[model], () if at is None else ((at, gpus),)))
     return Allotment([BIG] * count, wants)
 
 
@@ -176,7 +174,7 @@ def test_tune_lies_between_proportion_and_the_bound_and_filling_helps(
 
 @given(st.lists(st.sampled_from(["gnmt", "lstm", "bert"]), min_size=1, max_size=8))
 def test_language_models_leave_the_host_to_others(names: list[str]) -> None:
-    allotment = Allotment([BIG], [Want(1, load_shipped()[name]) for name in names])
+    allotment = Allotment([BIG], [RoundJob(1, load_shipped()[name]) for name in names])
 
     tune(allotment)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cheap import check_contract
 
 import weft
-from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.cluster import parse_cluster
@@ -18,9 +19,9 @@ from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.policies.themis.apps import App, Crowd, Member
-from weft.policies.themis.policy import Themis, ThemisMemory, count_participants, divide, keep
 from weft.testing import view_of
+from weft_papers.themis.apps import App, AppJob, Crowd, rank_apps
+from weft_papers.themis.policy import Themis, ThemisMemory, count_participants, divide, keep
 
 NOW, CLUSTER = 1800.0, 8
 HOUR = {"duration_s": 3600.0}
@@ -28,7 +29,7 @@ HOUR = {"duration_s": 3600.0}
 
 def app(name: str, arrived: float, left: int, total: int, serial_s: float, most: int) -> App:
     job = Job(JobId(name), arrived, Demand(most, min=1, max=most))
-    member = Member(job, left * serial_s / most)
+    member = AppJob(job, left * serial_s / most)
     return App(name, (member,), arrived, 3.0, (total - left) * serial_s)
 
 
@@ -42,11 +43,7 @@ C = app("C", 1200.0, 500, 500, 4.0, 8)
 
 @pytest.mark.parametrize(
     ("app", "expected"),
-    [
-        (A, (1.6333, 0.9667, 0.6333)),
-        (B, (1.1111, 0.8889, 0.7778)),
-        (C, (3.4667, 2.1333, 1.4667)),
-    ],
+    [(A, (1.6333, 0.9667, 0.6333)), (B, (1.1111, 0.8889, 0.7778)), (C, (3.4667, 2.1333, 1.4667))],
 )
 def test_finish_time_fairness_by_gpus(app: App, expected: tuple[float, ...]) -> None:
     rhos = [app.rho(gpus, CLUSTER, NOW) for gpus in (1, 2, 4)]
@@ -157,7 +154,7 @@ def test_the_crowd_is_averaged_over_the_life_of_an_app() -> None:
 
 def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
     jobs = tuple(
-        Member(Job(JobId(name), demand=Demand(gpus, min=least, max=gpus)), left)
+        AppJob(Job(JobId(name), demand=Demand(gpus, min=least, max=gpus)), left)
         for name, gpus, least, left in (("short", 2, 2, 10.0), ("long", 4, 2, 90.0))
     )
     search = App("search", jobs, 0.0, 1.0)
@@ -213,14 +210,14 @@ def test_who_is_left_alone_gets_every_gpu_that_it_can_use(f: float) -> None:
 
 def test_a_running_app_bids_for_what_it_could_use_beside_what_it_holds() -> None:
     job = Job(JobId("a"), demand=Demand(4, min=2, max=6))
-    held = App("a", (Member(job, 100.0, holds=4),), 0.0, 2.0)
+    held = App("a", (AppJob(job, 100.0, holds=4),), 0.0, 2.0)
     firm = Job(JobId("b"), demand=Demand(4, min=2, max=6), preemptible=False)
 
     assert held.useful(8) == [0, 1, 2]
     assert held.split(2) == {"a": 6}
     assert held.bids(8, CLUSTER, 50.0).keys() == {1, 2}
     assert held.wants(1)
-    assert not App("b", (Member(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)
+    assert not App("b", (AppJob(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)
 
 
 def test_what_winners_pay_goes_to_who_can_use_it_at_once() -> None:
@@ -295,3 +292,26 @@ def test_only_the_worst_part_of_apps_bids(f: float, winners: set[str]) -> None:
 
     assert set(held) == winners
     assert sum(on.gpus for on in held.values()) == 8
+
+
+def test_short_jobs_do_not_wait_for_long_ones_to_end() -> None:
+    """Whoever held GPUs last and came first does not win every auction again."""
+    long = [(Job(JobId(f"l{i}"), 0.0, Demand(1)), Truth(40_000.0)) for i in range(4)]
+    short = [(Job(JobId(f"s{i}"), 10.0, Demand(1)), Truth(300.0)) for i in range(20)]
+    trace = Trace("short behind long", (*long, *short))
+
+    for spec in ("themis", "compose:order=themis,admit=preempt"):
+        outcome = weft.simulate(trace, spec, "1x4:v100").outcomes[spec][0]
+
+        assert outcome.per_job.start_s.max() <= 4 * Themis().lease
+        assert outcome.metrics["worst_ftf"] < 3.0
+
+
+def test_apps_without_gpus_go_by_what_their_least_gang_would_give() -> None:
+    holds = replace(A, members=(replace(A.members[0], holds=1),))
+
+    ranked = rank_apps([holds, B, A, C], CLUSTER, NOW)
+
+    assert [app.name for app in ranked] == ["C", "A", "B", "A"]
+    assert [app.holds for app in ranked] == [0, 0, 0, 1]
+    assert C.least_rho(CLUSTER, NOW) == pytest.approx(3.4667, abs=5e-5)

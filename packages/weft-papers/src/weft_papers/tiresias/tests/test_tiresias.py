@@ -15,10 +15,10 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.core.state.cells import Column
-from weft.pieces.order.gittins import best_gittins_index, gittins_index
-from weft.policies.tiresias import Tiresias
+from weft.pieces.order.attained import best_gittins_index, gittins_index
 from weft.sim.result import Outcome
 from weft.testing import view_of
+from weft_papers.tiresias.policy import Tiresias
 
 Spec = tuple[str, int, float, float]
 FIRST: tuple[Spec, ...] = (("A", 4, 0, 100), ("B", 2, 10, 30), ("C", 2, 20, 60))
@@ -58,13 +58,7 @@ def test_who_runs_when_in_the_worked_example() -> None:
 
     held = {(b.job, b.start_s, b.end_s) for b in outcome.timeline}
 
-    assert held == {
-        ("A", 0, 25),
-        ("B", 25, 55),
-        ("C", 25, 75),
-        ("A", 75, 150),
-        ("C", 150, 160),
-    }
+    assert held == {("A", 0, 25), ("B", 25, 55), ("C", 25, 75), ("A", 75, 150), ("C", 150, 160)}
 
 
 def test_strict_fifo_and_srtf_on_the_same_jobs() -> None:
@@ -78,11 +72,7 @@ def test_fifo_serves_jobs_that_exclude_each_other_in_the_order_they_came() -> No
 
 @pytest.mark.parametrize(
     ("knob", "expected"),
-    [
-        ("none", [140, 20, 20, 20, 20]),
-        ("1", [100, 20, 40, 60, 60]),
-        ("2", [140, 20, 20, 40, 40]),
-    ],
+    [("none", [140, 20, 20, 20, 20]), ("1", [100, 20, 40, 60, 60]), ("2", [140, 20, 20, 40, 40])],
 )
 def test_the_starvation_knob_promotes_the_long_job(knob: str, expected: list[float]) -> None:
     policy = f"tiresias:thresholds=40,rule=start,knob={knob}"
@@ -175,11 +165,7 @@ def test_stops_come_before_the_starts_that_need_their_devices(tmp_path: Path) ->
     pairs = tuple((Job(JobId(n), s, Demand(g)), Truth(t)) for n, g, s, t in FIRST)
 
     weft.simulate(
-        Trace("worked", pairs),
-        "tiresias:thresholds=100",
-        "1x4:v100",
-        checkpoint_s=5.0,
-        events=log,
+        Trace("worked", pairs), "tiresias:thresholds=100", "1x4:v100", checkpoint_s=5.0, events=log
     )
 
     events = [read_event(line) for line in log.read_text().splitlines()]

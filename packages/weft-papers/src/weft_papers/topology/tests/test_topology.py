@@ -21,16 +21,16 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.topology.policy import GpuChoice, Machine, Mapper, Topology, bipartition
-from weft.policies.topology.utility import (
+from weft.testing.build import view_of
+from weft_papers.topology.policy import GpuChoice, Mapper, Topology, TopologyMachine, bipartition
+from weft_papers.topology.utility import (
     WEIGHTS,
     Emphasis,
     Form,
-    Utility,
+    TopologyUtility,
     price_communication,
     price_fragments,
 )
-from weft.testing.build import view_of
 
 POWER8 = NODE_TYPES["power8"]
 ALL = 0b1111
@@ -52,7 +52,7 @@ class Slowed:
 
 
 def utilities(communication: float, interference: float, fragments: float) -> tuple[float, float]:
-    utility = Utility()
+    utility = TopologyUtility()
     c, i, f = (np.array([cost]) for cost in (communication, interference, fragments))
     return float(utility.of_job(c, i)[0]), float(utility.of_system(c, i, f)[0])
 
@@ -79,7 +79,7 @@ def test_the_best_utilities_divide_by_the_published_maxima() -> None:
 
 
 def test_the_sum_of_a_jobs_own_costs_is_by_weights_that_add_up_to_one() -> None:
-    utility = Utility("locality", "sum")
+    utility = TopologyUtility("locality", "sum")
 
     gained = utility.of_job(np.array([1.0, 0.01]), np.array([0.01, 1.0]))
 
@@ -127,7 +127,7 @@ def test_fragments_are_the_mean_of_what_sockets_keep_free() -> None:
 
 def test_interference_is_suffered_and_caused() -> None:
     neighbour = job(1, "n")
-    machine = Machine(POWER8, 0b1110, ((neighbour, 0b01),))
+    machine = TopologyMachine(POWER8, 0b1110, ((neighbour, 0b01),))
     near, far = (0b0010, 0b0100)
 
     quiet = Mapper().best_set(job(1), machine)
@@ -143,7 +143,7 @@ def test_interference_is_suffered_and_caused() -> None:
 
 
 def test_a_pair_on_an_empty_machine_is_of_one_socket() -> None:
-    best = Mapper().best_set(job(2), Machine(POWER8, ALL))
+    best = Mapper().best_set(job(2), TopologyMachine(POWER8, ALL))
 
     assert best is not None
     assert best.mask == 0b0011
@@ -195,7 +195,7 @@ def test_the_baselines_take_the_first_gpus_of_the_first_or_the_fullest_machine()
 def test_utility_is_in_bounds_and_falls_when_a_cost_rises(
     costs: list[float], which: int, more: float, emphasis: Emphasis, form: Form
 ) -> None:
-    utility = Utility(emphasis, form)
+    utility = TopologyUtility(emphasis, form)
     worse = list(costs)
     worse[which] = min(costs[which] + more, 1.0)
 
@@ -226,7 +226,7 @@ def utility_by_hand(gpus: tuple[int, ...], free: int, slowed: float) -> float:
 def test_a_machine_gives_the_best_of_all_sets_that_are_free(
     free: int, count: int, slowed: float
 ) -> None:
-    machine = Machine(POWER8, free, ((job(1, "n"), 0b01),))
+    machine = TopologyMachine(POWER8, free, ((job(1, "n"), 0b01),))
     chosen = Mapper(bus=Slowed(slowed)).best_set(job(count), machine)
 
     members = [gpu for gpu in range(4) if free >> gpu & 1]

@@ -1,0 +1,1 @@
+"""AlloX (EuroSys 2020)."""

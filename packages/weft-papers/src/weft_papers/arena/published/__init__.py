@@ -1,0 +1,1 @@
+"""Arena on what its authors measured."""

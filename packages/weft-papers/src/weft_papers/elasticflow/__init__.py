@@ -1,0 +1,1 @@
+"""ElasticFlow (ASPLOS 2023)."""

@@ -1,0 +1,1 @@
+"""Fragmentation gradient descent (USENIX ATC 2023)."""

@@ -1,0 +1,1 @@
+"""Predictors of "MLaaS in the wild" (NSDI 2022)."""

@@ -1,0 +1,1 @@
+"""QSSF of Helios (SC 2021)."""

@@ -1,0 +1,1 @@
+"""Rubick on what its authors measured."""

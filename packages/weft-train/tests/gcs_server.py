@@ -8,14 +8,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
-import pytest
+from real_ranks import free_port, wait_until
 
-from tests.integration.ranks import free_port
-from tests.waiting import wait_until
-
-INSTALL = "pip install gcsfs gcp-storage-emulator"
 # Without asking by gRPC of which kind a bucket is, which no emulator answers.
 PLAIN = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
@@ -23,9 +18,6 @@ PLAIN = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 @contextmanager
 def running_gcs(bucket: str) -> Iterator[dict[str, str]]:
     """The variables that a client needs to use it; `bucket` is there and empty."""
-    for module in ("gcsfs", "gcp_storage_emulator"):
-        if find_spec(module) is None:  # not by its import, at which it reads variables
-            pytest.skip(f"{module} is not installed: {INSTALL}")
     port = free_port()
     words = ["start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
     command = [sys.executable, "-m", "gcp_storage_emulator", *words, f"--default-bucket={bucket}"]

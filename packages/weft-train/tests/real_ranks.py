@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import select
 import socket
 import threading
 import time
@@ -13,12 +14,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, Welcome, from_rank
+from weft_train.base.messages import FROM_AGENT, FromAgent, FromRank, Welcome, from_rank
 
 _WARM = mp.get_context("forkserver")
-_WARM.set_forkserver_preload(["weft.train.plans.planned", "torch.distributed", "torch._dynamo"])
+_WARM.set_forkserver_preload(["weft_train.plans.planned", "torch.distributed", "torch._dynamo"])
 
-LIMIT_S = 180.0
+LIMIT_S = 600.0  # on a busy machine
+HERE = Path(__file__).resolve()
+# In an unpacked sdist and in the repository.
+EXAMPLES = next(
+    folder for up in (1, 3) if (folder := HERE.parents[up] / "examples" / "train").is_dir()
+)
 
 
 def start(
@@ -68,6 +74,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def wait_until(true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+    """Return when `true` does; AssertionError after `limit_s`."""
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, f"no {what} within {limit_s:g} s"
+        time.sleep(0.02)
+
+
 @dataclass
 class Agent:
     """The least an agent does: it listens, remembers, and speaks to every rank."""
@@ -77,6 +91,7 @@ class Agent:
 
     def __post_init__(self) -> None:
         self._lines: list[socket.socket] = []
+        self._lock = threading.Lock()
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(str(self.path))
         self._door.listen(16)
@@ -88,11 +103,15 @@ class Agent:
             try:
                 line.sendall(FROM_AGENT.encode(message))
             except OSError:
-                self._lines.remove(line)
+                self._lines = [other for other in self._lines if other is not line]
 
     def of(self, kind: type) -> list[Any]:
-        """What was heard of one type."""
-        return [message for message in list(self.heard) if isinstance(message, kind)]
+        """What was heard of one type, with all that ranks have sent by now."""
+        while True:
+            with self._lock:
+                if not select.select([self._door, *self._lines], [], [], 0)[0]:
+                    return [message for message in self.heard if isinstance(message, kind)]
+            time.sleep(0.005)
 
     def until(self, truth: Callable[[], object], limit_s: float = LIMIT_S) -> None:
         """Wait for something that is to be heard."""
@@ -102,16 +121,23 @@ class Agent:
             time.sleep(0.005)
 
     def _accept(self) -> None:
-        while True:
-            line, _ = self._door.accept()
-            line.sendall(FROM_AGENT.encode(Welcome()))
-            self._lines.append(line)
+        while select.select([self._door], [], []):
+            with self._lock:
+                line, _ = self._door.accept()
+                line.sendall(FROM_AGENT.encode(Welcome()))
+                self._lines.append(line)
             threading.Thread(target=self._read, args=(line,), daemon=True).start()
 
     def _read(self, line: socket.socket) -> None:
-        words = from_rank()
-        try:
-            while chunk := line.recv(65_536):
+        words, chunk = from_rank(), b"-"
+        while chunk:
+            select.select([line], [], [])
+            with self._lock:
+                try:
+                    chunk = line.recv(65_536)
+                except OSError:
+                    chunk = b""
                 self.heard.extend(words.feed(chunk))
-        except OSError:
-            return
+                if not chunk:
+                    line.close()
+                    self._lines = [other for other in self._lines if other is not line]

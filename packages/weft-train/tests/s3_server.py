@@ -9,20 +9,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
+from real_ranks import free_port, wait_until
 
-from tests.integration.ranks import free_port
-from tests.waiting import wait_until
-
-INSTALL = "pip install s3fs 'moto[s3]' flask flask-cors"
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
 @contextmanager
 def running_s3(bucket: str) -> Iterator[dict[str, str]]:
     """The variables that a client needs to use it; `bucket` is there and empty."""
-    for module in ("moto", "flask", "s3fs"):
-        pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.train.checkpoints.files import FOOTER, Checkpoints, load, verify
-from weft.train.errors import BadCheckpoint
-from weft.wire import fence
-from weft.wire.errors import Fenced
+from weft_train.base import fence
+from weft_train.base.errors import Fenced
+from weft_train.checkpoints.files import FOOTER, Checkpoints, load, verify
+from weft_train.errors import BadCheckpoint
 
 
 def names(folder: Path) -> list[str]:
@@ -101,7 +101,7 @@ def test_a_file_that_is_not_ours_is_named(tmp_path: Path) -> None:
 def test_a_checkpoint_with_the_old_name_of_the_random_states_still_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.train.checkpoints.files.FORMAT", 1)
+    monkeypatch.setattr("weft_train.checkpoints.files.FORMAT", 1)
     path = Checkpoints(tmp_path).save({"chance": [{"torch": 5}]}, 1, 0)
     monkeypatch.undo()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weft.train.errors import TrainError
-from weft.train.ranks.gang import Gang
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.errors import TrainError
+from weft_train.ranks.gang import RankGang
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +20,12 @@ def build_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_that_cuda_does_not_find_is_an_error() -> None:
     with pytest.raises(TrainError, match="given GPU 2 of kind h200, and CUDA finds none"):
-        Gang(Environment(kind="h200"))
+        RankGang(Environment(kind="h200"))
 
 
 @pytest.mark.parametrize("kind", ["", "cpu"])
 def test_who_was_given_no_gpu_trains_on_the_cpu(kind: str) -> None:
-    assert Gang(Environment(kind=kind)).device == torch.device("cpu")
+    assert RankGang(Environment(kind=kind)).device == torch.device("cpu")
 
 
 def test_nor_is_one_expected_by_a_torch_that_cannot_use_any(
@@ -33,4 +33,4 @@ def test_nor_is_one_expected_by_a_torch_that_cannot_use_any(
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
 
-    assert Gang(Environment(kind="h200")).device == torch.device("cpu")
+    assert RankGang(Environment(kind="h200")).device == torch.device("cpu")

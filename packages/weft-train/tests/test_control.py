@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import torch
 
-from weft.train.batch.gradients import Gradients
-from weft.train.batch.noise import GradientNoise
-from weft.train.batch.tuner import Bounds, Tuner
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.control import Control
-from weft.train.ranks.gang import Gang
-from weft.train.ranks.live_resize import LiveResize
-from weft.train.reports import Reports
-from weft.train.stopping import StopRequest
-from weft.train.turns.gate import Gate
-from weft.train.turns.stopwatch import CpuClock, Stopwatch
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.batch.gradients import Gradients
+from weft_train.batch.noise import GradientNoise
+from weft_train.batch.tuner import BatchTuner, Bounds
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.control import Control
+from weft_train.ranks.gang import RankGang
+from weft_train.ranks.live_resize import LiveResize
+from weft_train.reports import Reports
+from weft_train.stopping import StopRequest
+from weft_train.turns.gate import Gate
+from weft_train.turns.stopwatch import CpuClock, Stopwatch
 
 EVERY_S = 100.0
 
 
-class SilentPeer(Gang):
+class SilentPeer(RankGang):
     """Rank 0 of two, whose peer wishes for nothing."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Training:
             Gate(env, gang, watch),
             LiveResize(env, gang, reports),
         )
-        tuner = Tuner(Bounds.of(8, None, None), "cpu", 1, 2)
+        tuner = BatchTuner(Bounds.of(8, None, None), "cpu", 1, 2)
         self.control.tune(tuner, GradientNoise(8.0), 8)
         self.control.begin()
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.integration import ranks
+import real_ranks as ranks
 
 STEPS, BATCH = 4, 16
 LIMIT_S = 900.0
@@ -25,7 +24,7 @@ def with_huggingface(out: Path) -> None:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    from weft.train.plans.frameworks import for_huggingface
+    from weft_train.plans.frameworks import for_huggingface
 
     config = GPT2Config(
         vocab_size=32, n_positions=16, n_embd=16, n_layer=2, n_head=2,
@@ -62,7 +61,7 @@ def with_lightning(out: Path) -> None:
     import torch
     from benchmarks.framework_plans import lightning_model
 
-    from weft.train.plans.frameworks import for_lightning
+    from weft_train.plans.frameworks import for_lightning
 
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(1))
     data = torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
@@ -95,8 +94,6 @@ def with_lightning(out: Path) -> None:
 def test_a_trainer_changes_its_plan_by_configuration(
     library: str, train: Any, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip(library)
     out = tmp_path / "losses"
 
     started = ranks.start(train, 2, ENVIRONMENT, out)

@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
+from gcs_server import running_gcs
+from s3_server import running_s3
 
-fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
-
-from tests.gcs_server import running_gcs  # noqa: E402
-from tests.s3_server import running_s3  # noqa: E402
-
-from weft.train.checkpoints.files import folder_only  # noqa: E402
-from weft.train.checkpoints.objects import ObjectCheckpoints  # noqa: E402
-from weft.train.errors import TrainError  # noqa: E402
-from weft.wire.errors import Fenced  # noqa: E402
+from weft_train.base.errors import Fenced
+from weft_train.checkpoints.files import folder_only
+from weft_train.checkpoints.objects import ObjectCheckpoints
+from weft_train.errors import TrainError
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +170,6 @@ def test_of_two_that_claim_at_once_one_is_the_owner(url: str) -> None:
 def test_a_store_that_does_not_answer_is_an_error_and_not_an_empty_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
@@ -194,7 +191,7 @@ def test_a_scheme_that_nothing_opens_says_what_to_install() -> None:
 
 def test_what_needs_a_folder_refuses_an_address() -> None:
     assert folder_only("kept") == Path("kept")
-    with pytest.raises(TrainError, match=r"weft.train.init"):
+    with pytest.raises(TrainError, match=r"weft_train.init"):
         folder_only("s3://kept/run")
 
 

@@ -10,14 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
-from tests.integration.ranks import finish, start
+from real_ranks import EXAMPLES, finish, start
 
 PER_PLAN = 3
 LIMIT_S = 900.0
-EXAMPLES = Path(__file__).parents[2] / "examples" / "train"
 
 
 def train(steps: int, out: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.train.callback_base import split_evenly
-from weft.train.data.sample_order import SampleOrder
-from weft.train.errors import TrainError
+from weft_train.callback_base import split_evenly
+from weft_train.data.sample_order import SampleOrder
+from weft_train.errors import TrainError
 
 
 def order(rank: int = 0, ranks: int = 1) -> SampleOrder:

@@ -5,11 +5,18 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.train.data.sampling import Batch, Cell, choose_step_size, count_steps, deal_cells, split
+from weft_train.data.sampling import (
+    Cell,
+    StepBatch,
+    choose_step_size,
+    count_steps,
+    deal_cells,
+    split,
+)
 
 
 def of_all(
-    position: int, length: int, batch: Batch, ranks: int, least: int = 1
+    position: int, length: int, batch: StepBatch, ranks: int, least: int = 1
 ) -> list[list[Cell]]:
     """Cells of every rank, a row each."""
     return [list(deal_cells(position, length, batch, rank, ranks, least)) for rank in range(ranks)]
@@ -57,7 +64,7 @@ def test_all_ranks_step_together_and_weights_make_a_mean(
 
 
 def test_a_fitting_batch_is_dealt_evenly() -> None:
-    (first, *_), (second, *_) = of_all(0, 100, Batch(10, 5), 2)
+    (first, *_), (second, *_) = of_all(0, 100, StepBatch(10, 5), 2)
 
     assert (first.start, first.stop, first.weight) == (0, 5, 1.0)
     assert (second.start, second.stop, second.weight) == (5, 10, 1.0)
@@ -71,13 +78,15 @@ def test_a_small_rest_joins_the_step_before_it() -> None:
 
 
 def test_what_does_not_fit_on_a_gpu_is_accumulated() -> None:
-    assert split(128, ranks=4, max_per_gpu=64) == Batch(128, 32)
-    assert split(128, ranks=1, max_per_gpu=50) == Batch(128, 43, 3)
+    assert split(128, ranks=4, max_per_gpu=64) == StepBatch(128, 32)
+    assert split(128, ranks=1, max_per_gpu=50) == StepBatch(128, 43, 3)
 
 
 @given(st.integers(1, 500), st.integers(1, 70))
 def test_steps_are_counted_as_they_are_dealt(length: int, batch: int) -> None:
-    dealt = [cell.after for cell in deal_cells(0, length, Batch(batch, batch), 0, 1) if cell.last]
+    dealt = [
+        cell.after for cell in deal_cells(0, length, StepBatch(batch, batch), 0, 1) if cell.last
+    ]
 
     assert count_steps(0, length, batch) == 0
     assert [count_steps(after, length, batch) for after in dealt] == [*range(1, len(dealt) + 1)]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from weft.train.batch.schedule import Schedule
-from weft.train.errors import TrainError
+from weft_train.batch.schedule import SampleSchedule
+from weft_train.errors import TrainError
 
 
 def cosine() -> tuple[torch.optim.Optimizer, CosineAnnealingLR]:
@@ -20,7 +20,7 @@ def cosine() -> tuple[torch.optim.Optimizer, CosineAnnealingLR]:
 def test_it_advances_to_where_the_training_stands() -> None:
     plain_optimizer, plain = cosine()
     optimizer, inner = cosine()
-    ours = Schedule(inner)
+    ours = SampleSchedule(inner)
     rates = []
     for _ in range(10):
         plain_optimizer.step()
@@ -39,10 +39,10 @@ def test_it_advances_to_where_the_training_stands() -> None:
 
 def test_it_goes_on_from_what_was_saved() -> None:
     _, inner = cosine()
-    first = Schedule(inner)
+    first = SampleSchedule(inner)
     first.advance(7)
     _, again = cosine()
-    second = Schedule(again)
+    second = SampleSchedule(again)
 
     second.load_state_dict(first.state_dict())
     second.advance(9)
@@ -52,7 +52,7 @@ def test_it_goes_on_from_what_was_saved() -> None:
 
 def test_a_script_that_steps_it_is_told() -> None:
     _, inner = cosine()
-    ours = Schedule(inner)
+    ours = SampleSchedule(inner)
 
     with pytest.raises(TrainError, match="was called by the script"):
         ours.step()

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from weft.train.batch.gradients import Gradients
-from weft.train.batch.noise import GradientNoise, Norms
-from weft.train.turns.stopwatch import CpuClock
+from weft_train.batch.gradients import Gradients
+from weft_train.batch.noise import GradientNoise, Norms
+from weft_train.turns.stopwatch import CpuClock
 
 
 def test_noise_of_known_gradients_is_found() -> None:

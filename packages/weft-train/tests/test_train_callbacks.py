@@ -1,8 +1,7 @@
-"""The callbacks for other libraries, where these are installed."""
+"""The callbacks for other libraries."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from collections import Counter
@@ -10,27 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import elastic_training
+import real_ranks as ranks
 
-from tests.integration import ranks
-from weft.wire.messages import Leaving, Report, Saved
-
-
-def needs(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in names),
-        reason=f"pip install {' '.join(names)}",
-    )
-
-
-HUGGINGFACE, LIGHTNING = needs("transformers", "accelerate"), needs("lightning")
+from weft_train.base.messages import Leaving, Report, Saved
 
 
 def with_huggingface(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
-    from weft.train.huggingface import Elastic
+    from weft_train.huggingface import Elastic
 
     class Model(PreTrainedModel):  # type: ignore[misc]
         config_class = PretrainedConfig
@@ -64,7 +52,7 @@ def with_lightning(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     import lightning.pytorch as pl
     import torch
 
-    from weft.train.lightning import Elastic
+    from weft_train.lightning import Elastic
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -103,13 +91,7 @@ def every_s(how: int) -> float:
     return 0.0 if how == signal.SIGKILL else 600.0
 
 
-LIBRARIES = pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(with_huggingface, marks=HUGGINGFACE),
-        pytest.param(with_lightning, marks=LIGHTNING),
-    ],
-)
+LIBRARIES = pytest.mark.parametrize("script", [with_huggingface, with_lightning])
 
 
 @LIBRARIES
@@ -153,7 +135,6 @@ def test_one_that_is_killed_goes_on_from_a_checkpoint_nobody_asked_for(
     assert second.of(Report)[0].values["steps"] == 5
 
 
-@HUGGINGFACE
 def test_another_jobs_checkpoints_in_the_same_folder_are_left_alone(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     agents = {name: ranks.Agent(tmp_path / name) for name in ("old", "new", "again")}
@@ -170,11 +151,10 @@ def test_another_jobs_checkpoints_in_the_same_folder_are_left_alone(tmp_path: Pa
     assert agents["again"].of(Report)[0].values["steps"] == 4
 
 
-@HUGGINGFACE
 def test_the_log_says_what_a_training_resumes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from weft.train.huggingface import Elastic
+    from weft_train.huggingface import Elastic
 
     own, shared = tmp_path / "own", tmp_path / "out"
     monkeypatch.setenv("WEFT_CHECKPOINTS", str(own))
@@ -189,7 +169,6 @@ def test_the_log_says_what_a_training_resumes_from(
     assert f"the checkpoints in {shared} are not this job's" in capsys.readouterr().err
 
 
-@HUGGINGFACE
 def test_checkpoints_that_nobody_labelled_are_not_taken_for_the_jobs_own(tmp_path: Path) -> None:
     out, agent = str(tmp_path / "out"), ranks.Agent(tmp_path / "agent")
 
@@ -200,23 +179,3 @@ def test_checkpoints_that_nobody_labelled_are_not_taken_for_the_jobs_own(tmp_pat
 
     assert codes == [0, 0]
     assert agent.of(Report)[0].values["steps"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cnn",
-        pytest.param("huggingface", marks=HUGGINGFACE),
-        pytest.param("lightning", marks=LIGHTNING),
-    ],
-)
-def test_rates_and_losses_of_a_disturbed_training_are_the_undisturbed_ones(
-    name: str, tmp_path: Path
-) -> None:
-    comparison = elastic_training.compare(name, tmp_path, resizes=3, kills=1)
-
-    low, high = comparison["loss_seeds"]
-    assert comparison["steps_again"] > 0
-    assert comparison["rates_differ"] == 0
-    assert abs(comparison["loss_disturbed"] - comparison["loss_undisturbed"]) <= high - low

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import real_ranks as ranks
+from train_script import SAMPLES, notes, train
 
-from tests.integration import ranks
-from tests.integration.train_script import SAMPLES, notes, train
-from weft.wire import fence
-from weft.wire.messages import Adjust, Leaving, Notice, Report, Saved, Stop
+from weft_train.base import fence
+from weft_train.base.messages import Adjust, Leaving, Notice, Report, Saved, Stop
 
 Notes = list[dict[str, Any]]
 

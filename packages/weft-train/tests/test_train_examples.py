@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import real_ranks as ranks
+from real_ranks import EXAMPLES
 
-from tests.integration import ranks
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "train"
 NAMES = ["cnn", "image", "language", "regression"]
 
 

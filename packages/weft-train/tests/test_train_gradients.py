@@ -7,19 +7,19 @@ import os
 from pathlib import Path
 
 import pytest
+import real_ranks as ranks
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.integration import ranks
-from weft.train.batch.gradients import Gradients
-from weft.train.ranks.gang import Gang
-from weft.train.turns.stopwatch import CpuClock
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.batch.gradients import Gradients
+from weft_train.ranks.gang import RankGang
+from weft_train.turns.stopwatch import CpuClock
 
 
 def look(folder: str, as_view: bool) -> None:
     """Two micro-batches a step; the gradients are (2, 0) at rank 0 and (0, 4) at rank 1."""
-    gang = Gang(Environment.read(), "cpu")
+    gang = RankGang(Environment.read(), "cpu")
     model = torch.nn.Linear(2, 1, bias=False)
     watched = Gradients(model.parameters(), gang.size, CpuClock())
     watched.every = 2
@@ -61,7 +61,7 @@ def test_own_gradients_are_measured_before_and_the_mean_after_averaging(
 
 def average(folder: str) -> None:
     """A gradient of every rank, of one rank, of none, and of another type."""
-    gang = Gang(Environment.read(), "cpu")
+    gang = RankGang(Environment.read(), "cpu")
     every, sparse, none = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
     wide = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
     every.grad = torch.full((2,), 2.0 + 2.0 * gang.rank)

@@ -6,11 +6,10 @@ import functools
 from pathlib import Path
 
 import pytest
-
-from tests.integration import ranks
-from tests.integration.test_train_elastic import each_id_once
-from tests.integration.train_script import notes, train
-from tests.s3_server import running_s3
+import real_ranks as ranks
+from s3_server import running_s3
+from test_train_elastic import each_id_once
+from train_script import notes, train
 
 
 @pytest.mark.slow

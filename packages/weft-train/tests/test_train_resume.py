@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import real_ranks as ranks
 import torch
+from test_train_elastic import weft_env
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from train_script import Line, notes
 
-import weft.train as wt
-from tests.integration import ranks
-from tests.integration.test_train_elastic import weft_env
-from tests.integration.train_script import Line, notes
-from weft.wire.messages import Adjust, Leaving, Report, Saved, Stop
+import weft_train as wt
+from weft_train.base.messages import Adjust, Leaving, Report, Saved, Stop
 
 SAMPLES, BATCH = 196, 16
 STEPS = 12  # of an epoch: the rest of 4 joins the last one

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from weft.train.ranks.peer_memory import check_origin, open_memory
-from weft.train.ranks.transfer import LARGE, find_tensors, receive_state, send_state
+from weft_train.ranks.peer_memory import check_origin, open_memory
+from weft_train.ranks.transfer import LARGE, find_tensors, receive_state, send_state
 
 CPU = torch.device("cpu")
 

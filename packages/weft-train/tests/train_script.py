@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-import weft.train as wt
+import weft_train as wt
 
 SAMPLES = 1000
 

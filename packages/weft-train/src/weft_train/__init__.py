@@ -10,13 +10,13 @@
         job.report(accuracy=evaluate(model))
 
 The same script runs under plain `python`, under `torchrun`, and under Weft, which may then stop
-it, move it and give it more or fewer GPUs. Needs torch: `pip install 'weft[train]'`.
+it, move it and give it more or fewer GPUs. It needs torch and nothing else.
 """
 
 from __future__ import annotations
 
-from weft.train.errors import TrainError
-from weft.train.start import init, plan
-from weft.train.trainer import Job
+from weft_train.errors import TrainError
+from weft_train.start import init, plan
+from weft_train.trainer import TrainingJob
 
-__all__ = ["Job", "TrainError", "init", "plan"]
+__all__ = ["TrainError", "TrainingJob", "init", "plan"]

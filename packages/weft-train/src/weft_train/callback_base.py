@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 import torch
 import torch.distributed as dist
 
-from weft.frozen import frozen
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.errors import TrainError
-from weft.train.reports import Reports, measure_memory_gb
-from weft.train.stopping import StopRequest, call_at_exit
-from weft.train.turns.stopwatch import CpuClock, Stopwatch
-from weft.wire.environment import Environment
-from weft.wire.messages import Stop
+from weft_train.base.environment import Environment
+from weft_train.base.messages import Stop
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.errors import TrainError
+from weft_train.reports import Reports, measure_memory_gb
+from weft_train.stopping import StopRequest, call_at_exit
+from weft_train.turns.stopwatch import CpuClock, Stopwatch
 
 
-@frozen
-class Verdict:
-    """What every rank does after a step."""
+@dataclass(frozen=True, slots=True)
+class StepVerdict:
+    """Actions of every rank after a step."""
 
     stop: bool = False
     save: bool = False
@@ -51,7 +51,7 @@ class CallbackLink:
     ) -> None:
         self._stop.__exit__()
 
-    def step(self, values: dict[str, float]) -> Verdict:
+    def step(self, values: dict[str, float]) -> StepVerdict:
         """After an optimizer step: report, and say whether every rank must save or stop here."""
         now = time.perf_counter()
         if self._last:
@@ -64,7 +64,7 @@ class CallbackLink:
         stop, save = _agree(self._stop.asked, self.env.rank == 0 and self._saves.is_due())
         self.stopped = stop
         self._save_began = time.monotonic()
-        return Verdict(stop, save or stop)
+        return StepVerdict(stop, save or stop)
 
     def add_metrics(self, values: dict[str, float]) -> None:
         """The library's own numbers, beside the job's."""
@@ -117,7 +117,7 @@ def split_evenly(total: int, ranks: int, max_per_device: int | None) -> tuple[in
 
 
 def _agree(stop: bool, save: bool) -> tuple[bool, bool]:
-    """Whether any rank was asked to stop, or wants to save; the ranks answer alike."""
+    """Return true where any rank was asked to stop, or wants to save; the same on all ranks."""
     if not dist.is_available() or not dist.is_initialized():
         return stop, save
     on_gpu = dist.get_backend() == "nccl"

@@ -1,22 +1,22 @@
-"""What the ranks decide together at the end of a step: stop, save, another batch or order."""
+"""Decisions of all ranks at the end of a step: stop, save, another batch or other ranks."""
 
 from __future__ import annotations
 
 import time
 from typing import Any, NamedTuple
 
-from weft.train.batch.gradients import Gradients
-from weft.train.batch.noise import GradientNoise, Norms
-from weft.train.batch.tuner import Tuner
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.data.sampling import Batch
-from weft.train.ranks.gang import Gang
-from weft.train.ranks.live_resize import LiveResize
-from weft.train.reports import Reports
-from weft.train.stopping import StopRequest
-from weft.train.turns.gate import Gate
-from weft.train.turns.stopwatch import Stopwatch
-from weft.wire.messages import Adjust, Drop, Form, Shift, Stop, Turns
+from weft_train.base.messages import Adjust, Drop, GroupPlan, Shift, Stop, Turns
+from weft_train.batch.gradients import Gradients
+from weft_train.batch.noise import GradientNoise, Norms
+from weft_train.batch.tuner import BatchTuner
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.data.sampling import StepBatch
+from weft_train.ranks.gang import RankGang
+from weft_train.ranks.live_resize import LiveResize
+from weft_train.reports import Reports
+from weft_train.stopping import StopRequest
+from weft_train.turns.gate import Gate
+from weft_train.turns.stopwatch import Stopwatch
 
 # The vector that is summed over the ranks, by position.
 STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR = range(10)
@@ -32,8 +32,8 @@ RAREST = 64
 FIRST = 64  # steps in which everything is measured until there is something to go by
 
 
-class Order(NamedTuple):
-    """What every rank does now."""
+class StepCommand(NamedTuple):
+    """The actions of every rank now."""
 
     stop: bool = False
     save: bool = False
@@ -41,18 +41,18 @@ class Order(NamedTuple):
     drop: bool = False  # that epoch
 
 
-NOTHING = Order()
+NOTHING = StepCommand()
 
 
 class Control:
     """One rank's part in the decisions. Rank 0 proposes batches and checkpoints."""
 
-    batch: Batch
-    tuner: Tuner
+    batch: StepBatch
+    tuner: BatchTuner
 
     def __init__(
         self,
-        gang: Gang,
+        gang: RankGang,
         reports: Reports,
         stop: StopRequest,
         saves: SaveTimes,
@@ -66,7 +66,7 @@ class Control:
         self._shift: Shift | None = None
         self._saves = saves
         self._noise: GradientNoise | None = None
-        self._chosen: Batch | None = None
+        self._chosen: StepBatch | None = None
         self._sizes: tuple[float, float] | None = None
         self._tuned = (0, 0.0)
         self._steps = 0
@@ -75,7 +75,7 @@ class Control:
         self._look_at = 0.0
         self.unsaved = False
 
-    def tune(self, tuner: Tuner, noise: GradientNoise, total: int) -> None:
+    def tune(self, tuner: BatchTuner, noise: GradientNoise, total: int) -> None:
         """Choose the first batch: what was trained on before, or better for this many ranks."""
         self.tuner, self._noise = tuner, noise
         first = tuner.fit_total(total) if total else tuner.choose_first()
@@ -92,7 +92,7 @@ class Control:
         self.unsaved = False
         self._saves.note_saved(took_s)
 
-    def exchange(self, gradients: Gradients, watch: Stopwatch) -> Order:
+    def exchange(self, gradients: Gradients, watch: Stopwatch) -> StepCommand:
         """Tell the others, hear what was agreed the last time, and take it up."""
         self._steps += 1
         self.unsaved = True
@@ -128,7 +128,7 @@ class Control:
             self._apply(agreed, before, gradients, watch)
 
     def take(self, profiles: Any, total: int) -> None:
-        """What another rank has measured, and the samples of its steps."""
+        """Take the measurements of another rank, and the samples of its steps."""
         self.tuner.load_state_dict(profiles)
         self.batch = self.tuner.fit_total(total)
 
@@ -155,13 +155,13 @@ class Control:
                 self._turns = message
             elif isinstance(message, Shift):
                 self._shift = message
-            elif isinstance(message, (Form, Drop)):
-                self._live.hear(message)
+            elif isinstance(message, (GroupPlan, Drop)):
+                self._live.on_message(message)
         if self._gate.guarded:
             self._live.refuse("jobs that take turns are restarted to change their ranks")
 
     def _has_nothing_to_decide(self, gradients: Gradients) -> bool:
-        """Whether a rank without peers has nothing to decide after this step."""
+        """Return true if a rank without peers has nothing to decide after this step."""
         if self._stop.asked or gradients.found:
             return False
         now = time.monotonic()
@@ -203,15 +203,14 @@ class Control:
         return wishes, sizes
 
     def _choose_interval(self, gradients: Gradients, watch: Stopwatch) -> float:
-        """How rarely to measure gradients."""
         return 1.0 if self._new else float(gradients.choose_interval(watch.median("step_s")))
 
     @property
     def _new(self) -> bool:
-        """Whether these are the first steps, and too little is known about the gradients."""
+        """True in the first steps, while too little is known about the gradients."""
         return self._steps < FIRST and self._noise is not None and not self._noise.known
 
-    def _propose_batch(self, watch: Stopwatch) -> Batch:
+    def _propose_batch(self, watch: Stopwatch) -> StepBatch:
         if self._chosen is not None:
             return self._chosen
         steps, since = self._tuned
@@ -235,7 +234,7 @@ class Control:
         sizes: tuple[float, float] | None,
         gradients: Gradients,
         watch: Stopwatch,
-    ) -> Order:
+    ) -> StepCommand:
         ranks = self._gang.size
         if sizes is not None and agreed[MEASURED] == ranks and self._noise is not None:
             few_sqr, many_sqr = agreed[FEW_SQR] / ranks, agreed[MANY_SQR] / ranks
@@ -249,7 +248,7 @@ class Control:
         if agreed[EVERY]:
             gradients.every = int(agreed[EVERY])
         if agreed[TOTAL]:
-            batch = Batch(int(agreed[TOTAL]), int(agreed[PER_GPU]), int(agreed[MICROS]))
+            batch = StepBatch(int(agreed[TOTAL]), int(agreed[PER_GPU]), int(agreed[MICROS]))
             if batch != self.batch:
                 self.batch = batch
                 watch.clear()  # the medians were of another batch
@@ -257,7 +256,7 @@ class Control:
                 self._rest = 1  # and steps may be much longer now
                 self._tuned = (self._steps, time.monotonic())
         answered = agreed[READY] + agreed[FAILED] == ranks
-        return Order(
+        return StepCommand(
             stop=agreed[STOP] > 0.0,
             save=agreed[SAVE] > 0.0,
             switch=answered and not agreed[FAILED],

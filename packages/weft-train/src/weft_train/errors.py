@@ -1,8 +1,8 @@
-"""What the training library raises on purpose."""
+"""Errors that the training library raises on purpose."""
 
 from __future__ import annotations
 
-from weft.hinted import HintedError
+from weft_train.base.hinted import HintedError
 
 
 class TrainError(HintedError):

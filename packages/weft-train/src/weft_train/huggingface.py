@@ -23,9 +23,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from weft.train.callback_base import CallbackLink, split_evenly
-from weft.train.checkpoints.files import folder_only
-from weft.train.reports import log_resume
+from weft_train.callback_base import CallbackLink, split_evenly
+from weft_train.checkpoints.files import folder_only
+from weft_train.reports import log_resume
 
 KEPT = 2
 MARK = "weft.json"  # in checkpoints that were taken because of us, written when they are whole
@@ -48,10 +48,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
     def split_batch(self, total: int, max_per_device: int | None = None) -> dict[str, int]:
         """The two arguments that make a step of `total` samples on this many processes."""
         per_device, micros = split_evenly(total, self._link.env.world_size, max_per_device)
-        return {
-            "per_device_train_batch_size": per_device,
-            "gradient_accumulation_steps": micros,
-        }
+        return {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": micros}
 
     def last(self, output_dir: str | Path) -> str | None:
         """The newest complete checkpoint of this job, or None to start afresh.
@@ -95,7 +92,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
-        """What the Trainer logs goes with the next report."""
+        """Add the Trainer's numbers to the next report."""
         numbers = {k: float(v) for k, v in (logs or {}).items() if isinstance(v, (int, float))}
         self._link.add_metrics(numbers)
 
@@ -117,7 +114,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         self._link.finish()
 
     def _folder(self, output_dir: str | Path) -> Path:
-        """Where this job's checkpoints are."""
+        """Return the folder of this job's checkpoints."""
         return folder_only(self._link.env.checkpoints or output_dir)
 
 
@@ -132,7 +129,7 @@ def _checkpoints(output_dir: str | Path) -> list[tuple[int, Path]]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a checkpoint was written to its end: the Trainer writes its own state last."""
+    """Return true if a checkpoint is complete: the Trainer writes its own state last."""
     try:
         json.loads((path / "trainer_state.json").read_text())
     except (OSError, ValueError):

@@ -21,11 +21,11 @@ try:
 except ImportError:
     from pytorch_lightning import Callback
 
-from weft.train.callback_base import CallbackLink, Verdict, split_evenly
-from weft.train.checkpoints.files import folder_only
-from weft.train.data.sample_order import SampleOrder
-from weft.train.reports import log_resume
-from weft.wire import fence
+from weft_train.base import fence
+from weft_train.callback_base import CallbackLink, StepVerdict, split_evenly
+from weft_train.checkpoints.files import folder_only
+from weft_train.data.sample_order import SampleOrder
+from weft_train.reports import log_resume
 
 NAME = "weft.ckpt"
 
@@ -48,7 +48,7 @@ class Elastic(Callback):  # type: ignore[misc]
         place = self._link.env.checkpoints or folder
         self._path = folder_only(place) / NAME if place else None
         self._steps = 0
-        self._verdict = Verdict()
+        self._verdict = StepVerdict()
         self._order: SampleOrder | None = None
 
     def trainer_arguments(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Elastic(Callback):  # type: ignore[misc]
         return self._order
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: Lightning passes over its state after a stop between epochs."""
+        """Return the loader's position: Lightning skips its state after a stop between epochs."""
         return {} if self._order is None else {"order": self._order.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Elastic(Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
         """Do what was decided at the last batch."""
-        verdict, self._verdict = self._verdict, Verdict()
+        verdict, self._verdict = self._verdict, StepVerdict()
         self._act(trainer, verdict)
 
     def on_train_end(self, *_: Any) -> None:
@@ -144,7 +144,7 @@ class Elastic(Callback):  # type: ignore[misc]
             self._link.leave()
         self._link.finish()
 
-    def _act(self, trainer: Any, verdict: Verdict) -> None:
+    def _act(self, trainer: Any, verdict: StepVerdict) -> None:
         if verdict.save:
             self._save(trainer)
         if verdict.stop:

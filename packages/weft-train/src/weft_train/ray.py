@@ -15,9 +15,9 @@ from typing import Any
 
 from ray.train import Checkpoint, ScalingConfig, UserCallback
 
-from weft.train.errors import TrainError
-from weft.train.reports import Reports
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.errors import TrainError
+from weft_train.reports import Reports
 
 WORKERS = "WEFT_WORKERS"  # how many fit into the job's cluster
 KNOWN: tuple[str, ...] = ("epoch", "progress")  # what Weft's own reports call the same

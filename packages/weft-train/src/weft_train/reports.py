@@ -1,4 +1,4 @@
-"""What a rank tells its agent, at most once a second, and what it must tell a person."""
+"""Reports of a rank to its agent, at most once a second, and warnings for a person."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from weft.train.batch.noise import GradientNoise
-from weft.train.data.loader import Loader
-from weft.train.data.sampling import Batch
-from weft.train.step import Step
-from weft.train.turns.stopwatch import Stopwatch
-from weft.wire.client import Client
-from weft.wire.environment import Environment
-from weft.wire.messages import FromAgent, FromRank, Hello, Leaving, Notice, Report, Saved
+from weft_train.base.client import AgentConnection
+from weft_train.base.environment import Environment
+from weft_train.base.messages import FromAgent, FromRank, Hello, Leaving, Notice, Report, Saved
+from weft_train.batch.noise import GradientNoise
+from weft_train.data.loader import Loader
+from weft_train.data.sampling import StepBatch
+from weft_train.step import TrainingStep
+from weft_train.turns.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +33,17 @@ class Reports:
     """The line to the agent; without an agent, notices go to the log alone."""
 
     def __init__(self, env: Environment, every_s: float) -> None:
-        self._client: Client | None = None
+        self._client: AgentConnection | None = None
         self.left = False  # whether the last word was said
         if env.agent:
             hello = Hello(env.job, env.attempt, env.number, os.getpid())
-            self._client = Client(env.agent, hello)
+            self._client = AgentConnection(env.agent, hello)
         self._every_s = every_s
         self._next = 0.0
         self._user: dict[str, float] = {}
 
     def receive(self) -> list[FromAgent]:
-        """What the agent said since the last call."""
+        """Return the agent's messages since the last call."""
         return self._client.poll() if self._client is not None else []
 
     def add(self, metrics: Mapping[str, float]) -> None:
@@ -51,7 +51,7 @@ class Reports:
         self._user |= {f"user.{name}": float(value) for name, value in metrics.items()}
 
     def is_due(self) -> bool:
-        """Whether it is time for a report and an agent listens."""
+        """True if it is time for a report and an agent listens."""
         return self._client is not None and time.monotonic() >= self._next
 
     def report(self, values: Callable[[], Mapping[str, float]]) -> None:
@@ -100,7 +100,7 @@ def measure_memory_gb(device: torch.device) -> float:
 
 
 def describe_steps(
-    watch: Stopwatch, step: Step, batch: Batch, noise: GradientNoise
+    watch: Stopwatch, step: TrainingStep, batch: StepBatch, noise: GradientNoise
 ) -> dict[str, float]:
     """Times, samples and gradients of the last steps."""
     return {
@@ -110,14 +110,14 @@ def describe_steps(
     }
 
 
-def measure_times(watch: Stopwatch, step: Step, batch: Batch) -> dict[str, float]:
+def measure_times(watch: Stopwatch, step: TrainingStep, batch: StepBatch) -> dict[str, float]:
     """Medians of the last steps."""
     values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
     data_s = watch.median("data_s") * batch.accumulate
     return {**values, "sync_s": step.measure_sync_s(), "data_s": data_s}
 
 
-def describe_batch(batch: Batch) -> dict[str, float]:
+def describe_batch(batch: StepBatch) -> dict[str, float]:
     """Samples of a step, and how they are dealt."""
     return {
         "batch": float(batch.total),
@@ -126,8 +126,8 @@ def describe_batch(batch: Batch) -> dict[str, float]:
     }
 
 
-def describe_noise(noise: GradientNoise, batch: Batch) -> dict[str, float]:
-    """What is known about the gradients, and what a step of this batch is worth."""
+def describe_noise(noise: GradientNoise, batch: StepBatch) -> dict[str, float]:
+    """Return the gradient noise, and the gain of a step of this batch."""
     values = {"gain": noise.gain(float(batch.total))}
     if noise.known:
         values |= {"noise": noise.scale, "grad_var": noise.var, "grad_sqr": noise.sqr}

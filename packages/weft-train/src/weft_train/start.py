@@ -1,26 +1,26 @@
-"""How a script joins its job."""
+"""The entry of a script into its job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.plural import say_gpus
-from weft.train.checkpoints.files import Checkpoints, folder_only
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.checkpoints.saver import CheckpointStore, Saver
-from weft.train.errors import TrainError
-from weft.train.ranks.gang import Gang
-from weft.train.reports import Reports
-from weft.train.trainer import Job
-from weft.wire.environment import Environment
-from weft.wire.fence import is_url
+from weft_train.base.environment import Environment
+from weft_train.base.fence import is_url
+from weft_train.checkpoints.files import Checkpoints, folder_only
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.checkpoints.saver import CheckpointSaver, CheckpointStore
+from weft_train.errors import TrainError
+from weft_train.ranks.gang import RankGang
+from weft_train.reports import Reports
+from weft_train.trainer import TrainingJob
 
 if TYPE_CHECKING:
-    from weft.train.plans.planned import Planned
+    from weft_train.plans.planned import PlannedRank
 
 
 def init(
@@ -30,7 +30,7 @@ def init(
     report_every_s: float = 1.0,
     seed: int = 0,
     device: str | None = None,
-) -> Job:
+) -> TrainingJob:
     """Join the gang and find the last checkpoint.
 
     Under Weft the environment says where checkpoints go; alone, `checkpoints` does, and without
@@ -39,16 +39,17 @@ def init(
     """
     env = Environment.read()
     if env.world_size == 1 and len(env.devices) > 1:
+        gpus = ", ".join(map(str, env.devices))
         raise TrainError(
-            f"the job has {say_gpus(len(env.devices))} here but was started as one process",
+            f"the job has GPUs {gpus} here but was started as one process",
             hint="say `processes: per-gpu` in the job file (--processes), or use torchrun",
         )
     folder = env.checkpoints or checkpoints
-    gang, reports = Gang(env, device), Reports(env, report_every_s)
-    return Job(
+    gang, reports = RankGang(env, device), Reports(env, report_every_s)
+    return TrainingJob(
         env,
         gang,
-        Saver(_open_store(str(folder), env) if folder else None, gang, reports),
+        CheckpointSaver(_open_store(str(folder), env) if folder else None, gang, reports),
         reports,
         checkpoint_every_s=checkpoint_every_s,
         seed=seed,
@@ -58,7 +59,7 @@ def init(
 def _open_store(place: str, env: Environment) -> CheckpointStore:
     if not is_url(place := place.removeprefix("file://")):
         return Checkpoints(place, env.attempt)
-    from weft.train.checkpoints.objects import ObjectCheckpoints
+    from weft_train.checkpoints.objects import ObjectCheckpoints
 
     return ObjectCheckpoints(place, env.job, env.attempt)
 
@@ -78,7 +79,7 @@ def plan(
     report_every_s: float = 1.0,
     seed: int = 0,
     device: str | None = None,
-) -> Planned:
+) -> PlannedRank:
     """Build a model, divide it as the plan says, and restore the last checkpoint.
 
     `build` makes the model; every rank makes the same one. `optimizer` is given its parameters.
@@ -87,16 +88,21 @@ def plan(
     and what ZeRO and checkpointing work on. `tensor` says which linear layers are divided by
     `column` and which by `row`. `default` is the plan where `WEFT_PLAN` names none.
     """
-    from weft.train.plans.layout import read_layout
-    from weft.train.plans.planned import Planned, Recipe
+    from weft_train.plans.layout import read_layout
+    from weft_train.plans.planned import PlannedRank, PlanRecipe
 
     env = Environment.read()
-    gang = Gang(env, device)
+    if env.world_size > 1 and find_spec("numpy") is None:
+        raise TrainError(
+            "torch divides models and their checkpoints over several ranks by way of numpy",
+            hint="pip install 'weft-train[plans]'",
+        )
+    gang = RankGang(env, device)
     folder = env.checkpoints or checkpoints
     layout = read_layout(env.plan or default, gang.size)
     torch.manual_seed(seed)
-    recipe = Recipe(optimizer, loss, batch, layers, tensor or {}, clip, seed)
-    return Planned(
+    recipe = PlanRecipe(optimizer, loss, batch, layers, tensor or {}, clip, seed)
+    return PlannedRank(
         env,
         gang,
         Reports(env, report_every_s),

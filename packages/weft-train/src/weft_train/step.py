@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from weft.frozen import frozen
-from weft.train.batch.gradients import Gradients
-from weft.train.batch.noise import GradientNoise
-from weft.train.batch.tuner import Rule
-from weft.train.data.sampling import Cell
-from weft.train.errors import TrainError
-from weft.train.ranks.gang import Gang
-from weft.train.turns.gate import Gate
-from weft.train.turns.stopwatch import Clock, Stopwatch
+from weft_train.batch.gradients import Gradients
+from weft_train.batch.noise import GradientNoise
+from weft_train.batch.tuner import Rule
+from weft_train.data.sampling import Cell
+from weft_train.errors import TrainError
+from weft_train.ranks.gang import RankGang
+from weft_train.turns.gate import Gate
+from weft_train.turns.stopwatch import DeviceClock, Stopwatch
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Trained:
-    """What is trained: the model as the script sees it and as it gave it, and how it learns."""
+    """The model, as the script sees it and as it was given, its optimizer and learning rule."""
 
     model: Any
     bare: torch.nn.Module
@@ -35,16 +35,21 @@ class Trained:
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether the model cannot be trained on a single sample."""
+        """Return true if the model cannot be trained on a single sample."""
         batch_norm = torch.nn.modules.batchnorm._BatchNorm
         return any(isinstance(module, batch_norm) for module in self.bare.modules())
 
 
-class Step:
+class TrainingStep:
     """The context manager behind `job.step`; `done` is called after each optimizer step."""
 
     def __init__(
-        self, gang: Gang, clock: Clock, watch: Stopwatch, gate: Gate, done: Callable[[Cell], None]
+        self,
+        gang: RankGang,
+        clock: DeviceClock,
+        watch: Stopwatch,
+        gate: Gate,
+        done: Callable[[Cell], None],
     ) -> None:
         self._gang, self._clock, self._watch, self._gate = gang, clock, watch, gate
         self._done = done
@@ -60,7 +65,7 @@ class Step:
         self._last_end: Any = None
 
     def train(self, trained: Trained, noise: GradientNoise) -> None:
-        """What the steps are of."""
+        """Set the model and the noise of the steps."""
         self._trained, self._noise = trained, noise
 
     def __enter__(self) -> None:
@@ -95,7 +100,7 @@ class Step:
             trained.model.require_forward_param_sync = synced
 
     def _averages_by_hand(self, cell: Cell, trained: Trained) -> bool:
-        """Whether DDP does not average: own gradients are to be seen, or some ranks have none."""
+        """Return true if DDP does not average: gradients are measured, or some ranks have none."""
         return self._gang.size > 1 and (cell.ragged or trained.gradients.measuring)
 
     def backward(self, loss: torch.Tensor) -> None:

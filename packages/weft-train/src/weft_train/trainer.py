@@ -12,40 +12,46 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train import reports
-from weft.train.batch.gradients import Gradients
-from weft.train.batch.noise import GradientNoise
-from weft.train.batch.schedule import Schedule, advance_all
-from weft.train.batch.tuner import Bounds, Tuner, find_rule
-from weft.train.checkpoints import rng_state
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.checkpoints.saver import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
-from weft.train.control import NOTHING, Control
-from weft.train.data.loader import Loader
-from weft.train.data.sampling import Batch, Cell
-from weft.train.errors import TrainError
-from weft.train.ranks.gang import Gang
-from weft.train.ranks.live_resize import LiveResize
-from weft.train.ranks.rank_changes import RankChanges
-from weft.train.reports import Reports, measure_memory_gb
-from weft.train.step import Step, Trained
-from weft.train.stopping import StopRequest, call_at_exit
-from weft.train.turns.gate import Gate
-from weft.train.turns.stopwatch import Stopwatch, make_clock
-from weft.wire.environment import Environment
-from weft.wire.errors import Fenced
+from weft_train import reports
+from weft_train.base.environment import Environment
+from weft_train.base.errors import Fenced
+from weft_train.batch.gradients import Gradients
+from weft_train.batch.noise import GradientNoise
+from weft_train.batch.schedule import SampleSchedule, advance_all
+from weft_train.batch.tuner import BatchTuner, Bounds, find_rule
+from weft_train.checkpoints import rng_state
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.checkpoints.saver import (
+    FENCED_EXIT,
+    CheckpointSaver,
+    Stateful,
+    restore_groups,
+    take_trained,
+)
+from weft_train.control import NOTHING, Control
+from weft_train.data.loader import Loader
+from weft_train.data.sampling import Cell, StepBatch
+from weft_train.errors import TrainError
+from weft_train.ranks.gang import RankGang
+from weft_train.ranks.live_resize import LiveResize
+from weft_train.ranks.rank_changes import RankChanges
+from weft_train.reports import Reports, measure_memory_gb
+from weft_train.step import Trained, TrainingStep
+from weft_train.stopping import StopRequest, call_at_exit
+from weft_train.turns.gate import Gate
+from weft_train.turns.stopwatch import Stopwatch, make_clock
 
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741 - returned as it was given
 
 
-class Job:
+class TrainingJob:
     """One rank of a training job. Made by `init`."""
 
     def __init__(
         self,
         env: Environment,
-        gang: Gang,
-        saver: Saver,
+        gang: RankGang,
+        saver: CheckpointSaver,
         reports: Reports,
         *,
         checkpoint_every_s: float,
@@ -57,10 +63,10 @@ class Job:
         self._watch = Stopwatch(self._clock)
         self._gate = gate = Gate(env, gang, self._watch)
         self.stage = gate.hold  # a token around a part of the script
-        self._step = Step(gang, self._clock, self._watch, gate, self._note_step)
+        self._step = TrainingStep(gang, self._clock, self._watch, gate, self._note_step)
         self._order, self._noise = NOTHING, GradientNoise(1.0)
         self._states: dict[str, Stateful] = {}
-        self._schedules: list[Schedule] = []
+        self._schedules: list[SampleSchedule] = []
         self._trained: Trained | None = None
         self._loader: Loader | None = None
         self._rule, self._stage = find_rule("none"), ""
@@ -85,22 +91,22 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self._gang.size
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes."""
+        """The device of this rank."""
         return self._gang.device
 
     @property
-    def batch(self) -> Batch:
-        """How the next step is dealt; `batch.total` is its samples over all ranks."""
+    def batch(self) -> StepBatch:
+        """The division of the next step; `batch.total` is its samples over all ranks."""
         return self._control.batch
 
     @property
     def lr_factor(self) -> float:
-        """What the learning rate is multiplied by at the present batch size."""
+        """The factor of the learning rate at the present batch size."""
         return self._rule(self._noise, float(self.batch.total))
 
     @property
@@ -186,7 +192,7 @@ class Job:
         )
         self._noise = GradientNoise(float(batch_size))
         kind = self._env.kind or self.device.type
-        tuner = Tuner(bounds, kind, self._env.nodes, self.size)
+        tuner = BatchTuner(bounds, kind, self._env.nodes, self.size)
         if self._restored:
             self._noise.load_state_dict(self._restored["noise"])
             tuner.load_state_dict(self._restored["profiles"])
@@ -206,14 +212,14 @@ class Job:
             held.load_state_dict(kept[name])
         return held
 
-    def schedule(self, scheduler: LRScheduler, name: str = "schedule") -> Schedule:
+    def schedule(self, scheduler: LRScheduler, name: str = "schedule") -> SampleSchedule:
         """Let the job step a learning-rate schedule that counts steps, and save it with the job.
 
         It advances once for every `batch_size` samples trained on, whatever the present batch
         size, and `len(loader)` of them make an epoch. Do not call its `step`. A schedule that
         counts epochs, or looks at a metric, is stepped by the script: see `state`.
         """
-        schedule: Schedule = self.state(name, Schedule(scheduler))
+        schedule: SampleSchedule = self.state(name, SampleSchedule(scheduler))
         self._schedules.append(schedule)
         return schedule
 
@@ -338,7 +344,7 @@ class Job:
         return took_s is not None
 
     def collect_state(self) -> dict[str, Any]:
-        """What a checkpoint has, and a rank that joins is sent; without random numbers."""
+        """Return the state for a checkpoint or a rank that joins, without random numbers."""
         assert self._trained is not None
         scaler = self._trained.scaler
         return {

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from weft.train.batch.noise import Norms
-from weft.train.turns.stopwatch import Clock
+from weft_train.batch.noise import Norms
+from weft_train.turns.stopwatch import DeviceClock
 
 COST = 0.003  # of a step that may go into measuring
 RAREST = 256
@@ -34,7 +34,7 @@ class Gradients:
         self,
         parameters: Iterable[torch.nn.Parameter],
         ranks: int,
-        clock: Clock,
+        clock: DeviceClock,
         *,
         late: bool | None = None,
     ) -> None:
@@ -119,11 +119,11 @@ class Gradients:
 
     @property
     def found(self) -> bool:
-        """Whether `take` has something to give."""
+        """True if `take` has norms to return."""
         return self._norms is not None and self._step >= self._read_at
 
     def take(self) -> Norms | None:
-        """What the last measured step showed, once; the same step on every rank."""
+        """Return the norms of the last measured step, once; the same step on every rank."""
         if self._norms is None or not self.found:
             return None
         (values, few, many), self._norms = self._norms, None
@@ -133,7 +133,7 @@ class Gradients:
         return Norms(few_sqr, few, many_sqr, many)
 
     def choose_interval(self, step_s: float) -> int:
-        """How rarely to measure from now on, given what a step takes."""
+        """Return how rarely to measure from now on, from the time of a step."""
         if self._late:
             return ON_GPU
         if self._cost and step_s > 0.0:

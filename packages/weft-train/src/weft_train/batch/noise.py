@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.frozen import frozen
-
 TINY = 1e-12
 SMOOTH = 0.98  # of the running means; about the last fifty measurements count
 
 _UNKNOWN = (0.0, 1.0)  # a batch and its gain
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Norms:
     """Squared norms of mean gradients over `few` and over `many` samples."""
 
@@ -60,7 +58,7 @@ class GradientNoise:
 
     @property
     def known(self) -> bool:
-        """Whether enough was seen to go by."""
+        """True if enough steps were measured."""
         return self._count >= 8
 
     @property
@@ -88,7 +86,6 @@ class GradientNoise:
         return self._gain[1]
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
         return {"sqr": self._sqr, "spread": self._spread, "count": float(self._count)}
 
     def load_state_dict(self, state: dict[str, float]) -> None:

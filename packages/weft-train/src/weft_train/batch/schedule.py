@@ -7,15 +7,15 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train.data.loader import Loader
-from weft.train.data.sampling import count_steps
-from weft.train.errors import TrainError
+from weft_train.data.loader import Loader
+from weft_train.data.sampling import count_steps
+from weft_train.errors import TrainError
 
 HINT = "the job steps it after each optimizer step; remove the calls"
 
 
 def advance_all(
-    schedules: Iterable[Schedule], epoch: int, position: int, loader: Loader | None
+    schedules: Iterable[SampleSchedule], epoch: int, position: int, loader: Loader | None
 ) -> None:
     """Bring schedules to where the training stands."""
     if loader is not None:
@@ -24,7 +24,7 @@ def advance_all(
             schedule.advance(epoch * len(loader) + done)
 
 
-class Schedule:
+class SampleSchedule:
     """A schedule that the job steps, once for each first-size batch of samples trained on.
 
     A step of twice the first batch size advances it by two. So the rate is the same function of
@@ -54,7 +54,6 @@ class Schedule:
         self._stood_at = self.inner.last_epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
         return {"inner": self.inner.state_dict(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

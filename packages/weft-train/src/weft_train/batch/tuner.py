@@ -1,22 +1,24 @@
-"""Which batch to train on, and how fast to learn with it."""
+"""Choice of the batch to train on, and of the learning rate that goes with it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from weft.frozen import frozen
-from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Measurements
-from weft.perf.goodput.model import Limits, Noise, best_batch
-from weft.train.batch.noise import GradientNoise
-from weft.train.data.sampling import Batch, split
-from weft.train.errors import TrainError
+from weft_train.base.step_fit import FitRow, fit_rows
+from weft_train.base.step_times import TINY, StepTime
+from weft_train.batch.noise import GradientNoise
+from weft_train.data.sampling import StepBatch, split
+from weft_train.errors import TrainError
 
 Rule = Callable[[GradientNoise, float], float]
 
 BETTER = 1.05  # a batch must promise this much more goodput to be changed to
+CANDIDATES = 50  # batches that are compared, from the script's own to the largest
+
+# By nodes, ranks and samples per GPU; the first of each.
+Measured = dict[tuple[int, int, int], FitRow]
 
 
 def _adascale(noise: GradientNoise, batch: float) -> float:
@@ -42,7 +44,7 @@ RULES: dict[str, Rule] = {"adascale": _adascale, "sqrt": _sqrt, "linear": _linea
 
 
 def find_rule(name: str) -> Rule:
-    """What the learning rate is multiplied by for a batch, by name."""
+    """Return the rule, by name, that gives the factor of the learning rate for a batch."""
     if name not in RULES:
         raise TrainError(
             f"no learning-rate scaling named {name!r}", hint=f"there are {', '.join(RULES)}"
@@ -50,9 +52,9 @@ def find_rule(name: str) -> Rule:
     return RULES[name]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the script allows: its own batch, the largest, and the largest on one GPU.
+    """The batches that the script allows: its own, the largest, and the largest on one GPU.
 
     `largest` equal to `init` means that the batch is fixed.
     """
@@ -78,30 +80,31 @@ class Bounds:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the batch may change."""
+        """True if the batch may change."""
         return self.largest > self.init
 
 
 @dataclass(slots=True)
-class Tuner:
+class BatchTuner:
     """The job's own measurements on each device kind, and the batch they speak for."""
 
     bounds: Bounds
     kind: str
     nodes: int
     ranks: int
-    measured: dict[str, Measurements] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    _fitted: tuple[str, int, StepTime] | None = None  # to how many rows of which kind
 
-    def choose_first(self) -> Batch:
+    def choose_first(self) -> StepBatch:
         """The script's own batch, on this many ranks."""
         return split(self.bounds.init, self.ranks, self.bounds.max_per_gpu)
 
-    def fit_total(self, total: int) -> Batch:
+    def fit_total(self, total: int) -> StepBatch:
         """A batch of about `total` samples, inside the bounds."""
         inside = min(max(total, self.bounds.init), self.bounds.largest)
         return split(inside, self.ranks, self.bounds.max_per_gpu)
 
-    def fit_choice(self, per_gpu: int, accumulate: int) -> Batch:
+    def fit_choice(self, per_gpu: int, accumulate: int) -> StepBatch:
         """The batch the scheduler chose, cut to what the script allows."""
         per_gpu = min(per_gpu, self.bounds.max_per_gpu)
         total = per_gpu * accumulate * self.ranks
@@ -110,46 +113,64 @@ class Tuner:
 
     def observe(self, per_gpu: int, grad_s: float, step_s: float) -> None:
         """Seconds of one micro-batch's gradient, and of the last one with synchronisation."""
-        row = Row(self.nodes, self.ranks, per_gpu, max(grad_s, 1e-6), max(step_s, grad_s, 1e-6))
-        self.measured.setdefault(self.kind, Measurements()).observe(row)
+        row = FitRow(self.nodes, self.ranks, per_gpu, max(grad_s, 1e-6), max(step_s, grad_s, 1e-6))
+        self.measured.setdefault(self.kind, {}).setdefault(row[:3], row)
 
-    def find_best(self, noise: GradientNoise, now: Batch) -> Batch:
+    def find_best(self, noise: GradientNoise, now: StepBatch) -> StepBatch:
         """The batch with the highest fitted goodput, if it is clearly better than `now`."""
-        own = self.measured.get(self.kind)
-        if not self.bounds.adaptive or own is None or not noise.known:
+        rows = self.measured.get(self.kind)
+        if not self.bounds.adaptive or not rows or not noise.known:
             return now
-        times = own.times()
-        stats = Noise(noise.sqr, noise.var, float(self.bounds.init))
-        limits = Limits(
-            float(self.bounds.largest),
-            1.0,
-            float(min(self.bounds.max_per_gpu, self._largest_safe())),
-        )
-        choice = best_batch(times, stats, float(self.nodes), float(self.ranks), limits)
-        if choice.goodput <= 0.0:
+        times = self._fit(rows)
+        # Memory beyond twice the largest micro-batch that ever ran is unknown.
+        most = min(self.bounds.max_per_gpu, 2 * max(local for _, _, local in rows))
+        choices = list(self.candidates(most))
+        if not choices:
             return now
-        rate = times.throughput(
-            float(self.nodes), float(self.ranks), float(now.per_gpu), now.accumulate
-        )
-        if choice.goodput <= BETTER * rate * float(stats.efficiency(float(now.total))):
+        best = max(choices, key=lambda batch: self._goodput(times, noise, batch))
+        if self._goodput(times, noise, best) <= BETTER * self._goodput(times, noise, now):
             return now
-        return self.fit_choice(int(choice.local), int(choice.accumulate))
+        return self.fit_choice(best.per_gpu, best.accumulate)
 
-    def _largest_safe(self) -> int:
-        """Twice the largest micro-batch that ever ran: memory beyond it is unknown."""
-        rows = self.measured[self.kind].rows
-        return 2 * max(local for _, _, local in rows)
+    def candidates(self, most: int) -> Iterator[StepBatch]:
+        """Batches from the script's own to the largest, spaced by equal factors.
+
+        Those of the scheduler's model (`weft.perf.goodput.model`): each is dealt to the ranks in
+        the fewest micro-batches of at most `most` samples. One rank takes at least two where it has
+        more than the script's own batch: without them nothing would tell how noisy gradients are.
+        """
+        least, largest = max(self.bounds.init, self.ranks), self.bounds.largest
+        if least > largest:
+            return
+        for step in range(CANDIDATES):
+            each = least * (largest / least) ** (step / (CANDIDATES - 1)) / self.ranks
+            accumulate = math.ceil(each / most - TINY)
+            if self.ranks == 1 and each > self.bounds.init + TINY:
+                accumulate = max(accumulate, 2)
+            per_gpu = math.ceil(each / accumulate - TINY)
+            yield StepBatch(per_gpu * accumulate * self.ranks, per_gpu, accumulate)
+
+    def _goodput(self, times: StepTime, noise: GradientNoise, batch: StepBatch) -> float:
+        """Useful samples per second: what one is worth, against one of the script's own batch."""
+        rate = times.throughput(self.nodes, self.ranks, batch.per_gpu, batch.accumulate)
+        return float(rate * noise.gain(batch.total) * self.bounds.init / batch.total)
+
+    def _fit(self, rows: Measured) -> StepTime:
+        if self._fitted is None or self._fitted[:2] != (self.kind, len(rows)):
+            times = StepTime(*fit_rows(tuple(sorted(rows.values()))))
+            self._fitted = (self.kind, len(rows), times)
+        return self._fitted[2]
 
     def state_dict(self) -> dict[str, list[list[float]]]:
-        """What a checkpoint keeps."""
         return {
-            kind: [[float(v) for v in row] for row in own.rows.values()]
-            for kind, own in self.measured.items()
+            kind: [[float(v) for v in row] for row in rows.values()]
+            for kind, rows in self.measured.items()
         }
 
     def load_state_dict(self, state: dict[str, list[list[float]]]) -> None:
         """Go on from a checkpoint."""
         for kind, rows in state.items():
-            own = self.measured.setdefault(kind, Measurements())
+            own = self.measured.setdefault(kind, {})
             for nodes, ranks, local, grad_s, step_s in rows:
-                own.observe(Row(int(nodes), int(ranks), int(local), grad_s, step_s))
+                row = FitRow(int(nodes), int(ranks), int(local), grad_s, step_s)
+                own.setdefault(row[:3], row)

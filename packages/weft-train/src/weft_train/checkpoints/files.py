@@ -13,15 +13,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 
-from weft.frozen import frozen
-from weft.train.errors import BadCheckpoint, TrainError
-from weft.wire import fence
-from weft.wire.fence import is_url
+from weft_train.base import fence
+from weft_train.base.fence import is_url
+from weft_train.errors import BadCheckpoint, TrainError
 
 FORMAT = 2
 READABLE = (1, 2)  # 1 called the random states "chance"
@@ -31,7 +31,7 @@ CHUNK = 1 << 20
 _NAME = re.compile(r"step-(\d{12})\.ckpt")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A checkpoint on disk."""
 
@@ -65,7 +65,7 @@ class Checkpoints:
         return final
 
     def list_kept(self) -> list[Kept]:
-        """What is there under final names, newest first; whether it is whole is not looked at."""
+        """List checkpoints with final names, newest first; they may still be incomplete."""
         if not self.directory.is_dir():
             return []
         files = [
@@ -107,7 +107,7 @@ def folder_only(place: str | os.PathLike[str]) -> Path:
     """A place that must be a folder."""
     if is_url(place):
         raise TrainError(
-            f"checkpoints in {place} can be written by `weft.train.init` alone",
+            f"checkpoints in {place} can be written by `weft_train.init` alone",
             hint="name a folder that all nodes see: `checkpoint: {dir: FOLDER}`",
         )
     return Path(place)

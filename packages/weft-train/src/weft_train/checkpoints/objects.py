@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from weft.train.checkpoints.files import KEPT, load, verify, write_state
-from weft.train.errors import BadCheckpoint, TrainError
-from weft.wire.errors import Fenced
+from weft_train.base.errors import Fenced
+from weft_train.checkpoints.files import KEPT, load, verify, write_state
+from weft_train.errors import BadCheckpoint, TrainError
 
 _CLAIM = re.compile(r"claim-(\d{9})")
 _NAME = re.compile(r"step-(\d{12})\.(\d{9})\.ckpt")

@@ -1,4 +1,4 @@
-"""When a checkpoint is due: soon after the start, then ever more rarely up to an interval."""
+"""Times of checkpoints: soon after the start, then ever more rarely up to an interval."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ class SaveTimes:
     """
 
     def __init__(
-        self,
-        every_s: float,
-        first_s: float = FIRST_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, every_s: float, first_s: float = FIRST_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._every_s, self._clock = every_s, clock
         self._pause_s = min(first_s, every_s)
@@ -32,18 +29,17 @@ class SaveTimes:
         self._due_at = self._clock() + self._pause_s
 
     def is_due(self) -> bool:
-        """Whether to save now."""
         return self._clock() >= self._due_at
 
     def ask(self) -> bool:
-        """Whether to ask the ranks for one: once, for what they agree on is heard a while later."""
+        """Return true once when a checkpoint is due; the ranks' answer comes a while later."""
         if self._asked or not self.is_due():
             return False
         self._asked = self._every_s > 0.0
         return True
 
     def ask_again(self) -> None:
-        """What was asked for will not be done."""
+        """Ask again, because the ranks did not save."""
         self._asked = False
 
     def note_saved(self, took_s: float = 0.0) -> None:

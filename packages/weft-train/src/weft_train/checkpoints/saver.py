@@ -1,4 +1,4 @@
-"""How a job's checkpoints are found and written, with all ranks at the same step."""
+"""Find and write a job's checkpoints, with all ranks at the same step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import torch
 
-from weft.train.checkpoints import rng_state
-from weft.train.ranks.gang import Gang
-from weft.train.reports import Reports, log_resume
-from weft.train.step import Trained
-from weft.wire.errors import Fenced
+from weft_train.base.errors import Fenced
+from weft_train.checkpoints import rng_state
+from weft_train.ranks.gang import RankGang
+from weft_train.reports import Reports, log_resume
+from weft_train.step import Trained
 
 FENCED_EXIT = 3
 
@@ -20,9 +20,7 @@ FENCED_EXIT = 3
 class Stateful(Protocol):
     """Anything that can be saved with the job."""
 
-    def state_dict(self) -> Any:
-        """What to save."""
-        ...
+    def state_dict(self) -> Any: ...
 
     def load_state_dict(self, state: Any) -> Any:
         """Go on from it."""
@@ -30,7 +28,7 @@ class Stateful(Protocol):
 
 
 class CheckpointStore(Protocol):
-    """Where whole checkpoints are kept; places are what `save` gives and `load` takes."""
+    """A store of whole checkpoints; `save` returns the places that `load` takes."""
 
     def save(self, state: Mapping[str, Any], step: int, epoch: int) -> Any:
         """The place of a new one; OSError and Fenced leave what there was."""
@@ -41,14 +39,16 @@ class CheckpointStore(Protocol):
         ...
 
     def load(self, place: Any, /) -> dict[str, Any]:
-        """What is there."""
+        """Read the checkpoint at a place."""
         ...
 
 
-class Saver:
+class CheckpointSaver:
     """One rank's part in finding and writing; rank 0 chooses and writes for all."""
 
-    def __init__(self, checkpoints: CheckpointStore | None, gang: Gang, reports: Reports) -> None:
+    def __init__(
+        self, checkpoints: CheckpointStore | None, gang: RankGang, reports: Reports
+    ) -> None:
         self._checkpoints, self._gang, self._reports = checkpoints, gang, reports
 
     def find(self) -> dict[str, Any]:

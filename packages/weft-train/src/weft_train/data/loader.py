@@ -10,13 +10,13 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from weft.train.data.sampling import Batch, Cell, count_steps, deal_cells
-from weft.train.errors import TrainError
-from weft.train.ranks.gang import Gang
+from weft_train.data.sampling import Cell, StepBatch, count_steps, deal_cells
+from weft_train.errors import TrainError
+from weft_train.ranks.gang import RankGang
 
 
 class TrainingState(Protocol):
-    """What the loader reads from and tells to the job it feeds."""
+    """The part of a training that the loader reads and updates."""
 
     @property
     def epoch(self) -> int:
@@ -29,8 +29,8 @@ class TrainingState(Protocol):
         ...
 
     @property
-    def batch(self) -> Batch:
-        """What the next step should take."""
+    def batch(self) -> StepBatch:
+        """The batch of the next step."""
         ...
 
     def before_load(self) -> None:
@@ -46,7 +46,7 @@ class TrainingState(Protocol):
         ...
 
     def finish_step(self) -> None:
-        """What the script does with a step's batches is done."""
+        """Count a step, after the script has used its batches."""
         ...
 
 
@@ -56,7 +56,7 @@ class Loader:
     def __init__(
         self,
         state: TrainingState,
-        gang: Gang,
+        gang: RankGang,
         dataset: Any,
         batch_size: int,
         *,
@@ -120,7 +120,7 @@ class Loader:
             self._order = (epoch, ids)
         return self._order[1]
 
-    def _deal(self, batch: Batch) -> Iterator[tuple[Cell, Sequence[int]]]:
+    def _deal(self, batch: StepBatch) -> Iterator[tuple[Cell, Sequence[int]]]:
         order = self.permute(self._state.epoch)
         dealt = deal_cells(
             self._state.position,
@@ -133,7 +133,7 @@ class Loader:
         for cell in dealt:
             yield cell, order[cell.start : cell.stop]
 
-    def _load_here(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+    def _load_here(self, batch: StepBatch) -> Iterator[tuple[Cell, Any]]:
         for cell, ids in self._deal(batch):
             self._state.before_load()
             began = time.perf_counter()
@@ -146,7 +146,7 @@ class Loader:
             return list(self._fetch(ids))
         return [self.dataset[at] for at in ids]
 
-    def _load_with_workers(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+    def _load_with_workers(self, batch: StepBatch) -> Iterator[tuple[Cell, Any]]:
         """Workers fetch ahead; the cells wait here until their batch comes."""
         ahead: deque[Cell] = deque()
 

@@ -55,7 +55,6 @@ class SampleOrder:
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Where it stands."""
         return {"epoch": self._epoch, "done": self._done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Which samples per rank trains on next: pure arithmetic, the same on every rank.
+"""The next samples of each rank: pure arithmetic, the same on every rank.
 
 An epoch is one permutation of the data set, fixed by seed and epoch alone. A step takes the next
 `batch` samples of it and deals them evenly to accumulate x ranks cells. Position is all
@@ -8,13 +8,12 @@ there is to remember: a run that resumes at it, with any number of ranks, sees t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from weft.frozen import frozen
 
-
-@frozen
-class Batch:
-    """How a step is dealt: samples of one micro-batch on one rank, and micro-batches of a step.
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """Division of a step: samples of one micro-batch on one rank, and micro-batches of a step.
 
     `total` is the samples of a whole step; at most `per_gpu` x ranks x `accumulate`.
     """
@@ -24,7 +23,7 @@ class Batch:
     accumulate: int = 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One rank's part of one micro-batch: positions `start` to `stop` of the epoch's order.
 
@@ -43,18 +42,18 @@ class Cell:
 
     @property
     def empty(self) -> bool:
-        """Whether this rank has nothing to do but to take part in the sum."""
+        """True if this rank only takes part in the sum."""
         return self.start == self.stop
 
 
-def split(total: int, ranks: int, max_per_gpu: int) -> Batch:
+def split(total: int, ranks: int, max_per_gpu: int) -> StepBatch:
     """The fewest micro-batches in which `total` samples fit into `max_per_gpu` on each rank."""
     micros = max(1, -(-total // (ranks * max_per_gpu)))
-    return Batch(total, -(-total // (ranks * micros)), micros)
+    return StepBatch(total, -(-total // (ranks * micros)), micros)
 
 
 def deal_cells(
-    position: int, length: int, batch: Batch, rank: int, ranks: int, smallest: int = 1
+    position: int, length: int, batch: StepBatch, rank: int, ranks: int, smallest: int = 1
 ) -> Iterator[Cell]:
     """A rank's cells from `position` to the end of an epoch of `length` samples.
 

@@ -15,14 +15,14 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from weft.train.errors import TrainError
-from weft.train.plans.layout import Layout
+from weft_train.errors import TrainError
+from weft_train.plans.layout import ParallelLayout
 
 STYLES = {"column": ColwiseParallel, "row": RowwiseParallel}
 FULL = 3  # the stage of ZeRO that divides weights as well
 
 
-class Chain(nn.Module):
+class ModuleChain(nn.Module):
     """Some of a model's parts, called one after the other, under the names they have in it."""
 
     def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ def list_parts(model: nn.Module, chain: Sequence[str]) -> list[str]:
     return parts
 
 
-def cut_stage(model: nn.Module, parts: Sequence[str], stage: int, stages: int) -> Chain:
+def cut_stage(model: nn.Module, parts: Sequence[str], stage: int, stages: int) -> ModuleChain:
     """Keep the parts of one stage of a model; the others are let go."""
     if len(parts) < stages:
         raise TrainError(f"{len(parts)} parts cannot make {stages} stages of a pipeline")
@@ -58,7 +58,7 @@ def cut_stage(model: nn.Module, parts: Sequence[str], stage: int, stages: int) -
     for name in (*parts[:first], *parts[last:]):
         parent, _, own = name.rpartition(".")
         del model.get_submodule(parent)._modules[own]
-    return Chain(model, parts[first:last])
+    return ModuleChain(model, parts[first:last])
 
 
 def divide_tensors(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ def save_activations(blocks: Sequence[nn.Module]) -> None:
 
 
 def share_data(
-    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, layout: Layout
+    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, layout: ParallelLayout
 ) -> nn.Module:
     """Replicas of a model, or one that ZeRO divides among them."""
     if layout.zero or layout.offload:
@@ -91,10 +91,7 @@ def share_data(
         policy = CPUOffloadPolicy() if layout.offload and on_gpu else OffloadPolicy()
         for module in (*blocks, model):
             fully_shard(
-                module,
-                mesh=mesh,
-                reshard_after_forward=layout.zero == FULL,
-                offload_policy=policy,
+                module, mesh=mesh, reshard_after_forward=layout.zero == FULL, offload_policy=policy
             )
     elif layout.data > 1 and layout.tensor == layout.pipeline == 1:
         return DistributedDataParallel(model, process_group=mesh.get_group())

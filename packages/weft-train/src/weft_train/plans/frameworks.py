@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from weft.train.errors import TrainError
-from weft.train.plans.layout import Layout, divide_batch, read_layout
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.errors import TrainError
+from weft_train.plans.layout import ParallelLayout, divide_batch, read_layout
 
 FULL = 3
 CHECKPOINTING = "activation_checkpointing"
@@ -40,7 +40,7 @@ def for_huggingface(batch: int, *, default: str = "dp") -> dict[str, Any]:
 
 
 def _name_checkpointing() -> str:
-    """What this release calls it: the older name warns, and goes with version 6."""
+    """Return this release's name of the option: the older one warns, and goes with version 6."""
     from transformers import TrainingArguments
 
     names = {field.name for field in fields(TrainingArguments)}
@@ -53,7 +53,7 @@ def for_lightning(batch: int, *, default: str = "dp") -> tuple[dict[str, Any], i
     if layout.checkpointing:
         raise TrainError(
             f"plan {layout.text}: Lightning leaves gradient checkpointing to the model",
-            hint="declare plans without gc, or use weft.train.plan",
+            hint="declare plans without gc, or use weft_train.plan",
         )
     chosen: dict[str, Any] = {"accumulate_grad_batches": layout.accumulate}
     if layout.zero:
@@ -75,14 +75,14 @@ def find_lightning() -> str:
     return "lightning.pytorch" if find_spec("lightning") else old
 
 
-def _read(batch: int, default: str, who: str) -> tuple[Layout, int]:
+def _read(batch: int, default: str, who: str) -> tuple[ParallelLayout, int]:
     """The plan, and the rows of one pass on one rank."""
     env = Environment.read()
     layout = read_layout(env.plan or default, env.world_size)
     if layout.tensor > 1 or layout.pipeline > 1:
         raise TrainError(
             f"plan {layout.text}: {who} divides neither tensors nor a pipeline",
-            hint="declare plans of dp, zero, ga, offload and gc, or use weft.train.plan",
+            hint="declare plans of dp, zero, ga, offload and gc, or use weft_train.plan",
         )
     if layout.offload and not layout.zero:
         raise TrainError(
@@ -91,7 +91,7 @@ def _read(batch: int, default: str, who: str) -> tuple[Layout, int]:
     if layout.zero and not torch.cuda.is_available():  # one would replicate without a word
         raise TrainError(
             f"plan {layout.text}: {who} divides optimizer states on GPUs only",
-            hint="declare dp, ga and gc for CPU ranks, or use weft.train.plan",
+            hint="declare dp, ga and gc for CPU ranks, or use weft_train.plan",
         )
     rows = divide_batch(layout, batch, 0)
     return layout, (rows.stop - rows.start) // layout.accumulate

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from weft.frozen import frozen
-from weft.train.errors import TrainError
+from weft_train.errors import TrainError
 
 MOST_WAYS = 1_000_000
 PART = re.compile(r"dp[0-9]{0,7}|(?:tp|pp|zero|ga)[0-9]{1,7}|offload|gc")
 HINT = "parts are dp, dpN, tpN, ppN, zero1 to zero3, gaN, offload and gc, such as dp2-tp2-gc"
 
 
-@frozen
-class Layout:
-    """How ranks divide model and batch: `data` x `tensor` x `pipeline` of them."""
+@dataclass(frozen=True, slots=True)
+class ParallelLayout:
+    """Division of model and batch by `data` x `tensor` x `pipeline` ranks."""
 
     data: int = 1
     tensor: int = 1
@@ -37,7 +37,7 @@ class Layout:
         return "-".join([*parts, "gc"] if self.checkpointing else parts)
 
 
-def read_layout(text: str, ranks: int) -> Layout:
+def read_layout(text: str, ranks: int) -> ParallelLayout:
     """The plan `text` on that many ranks; TrainError says why it does not run on them."""
     numbers: dict[str, int] = {}
     for part in text.strip().lower().split("-") if text else ():
@@ -57,16 +57,18 @@ def read_layout(text: str, ranks: int) -> Layout:
             f"plan {text!r} does not fit {ranks} ranks",
             hint="the ranks are the product of dp, tp and pp",
         )
-    return Layout(data, tensor, pipeline, zero, accumulate, "offload" in numbers, "gc" in numbers)
+    return ParallelLayout(
+        data, tensor, pipeline, zero, accumulate, "offload" in numbers, "gc" in numbers
+    )
 
 
-def make_mesh(layout: Layout, device: str) -> DeviceMesh:
+def make_mesh(layout: ParallelLayout, device: str) -> DeviceMesh:
     """The ranks as stages x replicas x tensor parts; neighbours share tensors, which talk most."""
     shape = (layout.pipeline, layout.data, layout.tensor)
     return init_device_mesh(device, shape, mesh_dim_names=("pp", "dp", "tp"))
 
 
-def divide_batch(layout: Layout, batch: int, replica: int) -> slice:
+def divide_batch(layout: ParallelLayout, batch: int, replica: int) -> slice:
     """The rows of a global batch that a replica trains on; TrainError where they are uneven."""
     if batch % (layout.data * layout.accumulate):
         raise TrainError(
@@ -77,8 +79,8 @@ def divide_batch(layout: Layout, batch: int, replica: int) -> slice:
     return slice(replica * rows, (replica + 1) * rows)
 
 
-def count_copies(gradient: Any, layout: Layout) -> int:
-    """How many ranks of a stage hold the same values of a gradient."""
+def count_copies(gradient: Any, layout: ParallelLayout) -> int:
+    """Return how many ranks of a stage hold the same values of a gradient."""
     copies = layout.data * layout.tensor
     for size, placement in zip(gradient.device_mesh.shape, gradient.placements, strict=True):
         copies //= size if placement.is_shard() else 1

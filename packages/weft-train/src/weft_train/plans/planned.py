@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,17 +33,16 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from weft.frozen import frozen
-from weft.train.checkpoints.save_times import SaveTimes
-from weft.train.errors import TrainError
-from weft.train.plans import dividing
-from weft.train.plans.layout import Layout, count_copies, divide_batch, make_mesh
-from weft.train.ranks.gang import Gang
-from weft.train.reports import Reports, log_resume, measure_memory_gb
-from weft.train.stopping import StopRequest, call_at_exit
-from weft.wire import fence
-from weft.wire.environment import Environment
-from weft.wire.messages import Stop
+from weft_train.base import fence
+from weft_train.base.environment import Environment
+from weft_train.base.messages import Stop
+from weft_train.checkpoints.save_times import SaveTimes
+from weft_train.errors import TrainError
+from weft_train.plans import dividing
+from weft_train.plans.layout import ParallelLayout, count_copies, divide_batch, make_mesh
+from weft_train.ranks.gang import RankGang
+from weft_train.reports import Reports, log_resume, measure_memory_gb
+from weft_train.stopping import StopRequest, call_at_exit
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)  # stages hold some of the parameters
@@ -50,9 +50,9 @@ LOCAL = 1 << 31  # seeds of a step: one for each replica
 RECENT = 20  # steps whose median time is reported
 
 
-@frozen
-class Recipe:
-    """What is trained, whatever the plan: see `weft.train.plan`."""
+@dataclass(frozen=True, slots=True)
+class PlanRecipe:
+    """The training to run under any plan: see `weft_train.plan`."""
 
     optimizer: Callable[[Any], torch.optim.Optimizer]
     loss: Loss
@@ -63,7 +63,7 @@ class Recipe:
     seed: int
 
 
-class Planned:
+class PlannedRank:
     """One rank of a training under a plan.
 
     `rows` are those of the global batch that it trains on; `done` counts steps.
@@ -72,13 +72,13 @@ class Planned:
     def __init__(
         self,
         env: Environment,
-        gang: Gang,
+        gang: RankGang,
         reports: Reports,
         saves: SaveTimes,
         folder: Path | None,
-        layout: Layout,
+        layout: ParallelLayout,
         model: nn.Module,
-        recipe: Recipe,
+        recipe: PlanRecipe,
     ) -> None:
         self.layout, self.device, self.done = layout, gang.device, 0
         self._gang, self._reports, self._saves, self._recipe = gang, reports, saves, recipe
@@ -330,7 +330,7 @@ _NAME = re.compile(r"step-(\d{12})\.dcp")
 class ShardedCheckpoints:
     """The checkpoints of one attempt of a job in one folder that every rank sees."""
 
-    def __init__(self, folder: Path, gang: Gang, attempt: int) -> None:
+    def __init__(self, folder: Path, gang: RankGang, attempt: int) -> None:
         self._folder, self._gang, self._attempt = folder, gang, attempt
 
     def find_newest(self) -> Path | None:

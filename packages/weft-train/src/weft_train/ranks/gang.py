@@ -14,14 +14,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from weft.train.errors import TrainError
-from weft.train.ranks import groups
-from weft.wire.environment import Environment
+from weft_train.base.environment import Environment
+from weft_train.errors import TrainError
+from weft_train.ranks import groups
+from weft_train.ranks.pickled import pack, unpack
 
 CHUNK = 32 << 20
 
 
-class Gang:
+class RankGang:
     """One rank among its peers. A job of one rank needs no process group at all.
 
     `epoch` counts changes of the ranks; one that is `joining` has no peers until it has adopted
@@ -42,7 +43,7 @@ class Gang:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no other ranks to agree with."""
+        """True if there are no other ranks to agree with."""
         return self.size == 1 or bool(self.joining)
 
     def adopt(self, rank: int, size: int, data: Any, control: Any, epoch: int) -> list[Any]:
@@ -56,7 +57,7 @@ class Gang:
         return [group for group in gone if group is not None]
 
     def vote(self, good: bool) -> bool:
-        """Whether it is so on every rank."""
+        """Return true if all ranks vote true."""
         if self.alone:
             return good
         votes = torch.tensor([float(good)])
@@ -128,17 +129,26 @@ class Gang:
         """Every rank's value, at rank 0; an empty list at the others."""
         if self.alone:
             return [value]
-        held: list[Any] = [None] * self.size if self.rank == 0 else []
-        dist.gather_object(value, held or None, dst=0, group=self._control)
-        return held
+        packed = pack(value)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([packed.numel()]), group=self._control)
+        padded = torch.zeros(max(int(size) for size in sizes), dtype=torch.uint8)
+        padded[: packed.numel()] = packed
+        held = [torch.empty_like(padded) for _ in sizes] if self.rank == 0 else []
+        dist.gather(padded, held or None, dst=0, group=self._control)
+        return [unpack(each) for each in held]
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value, at every rank."""
         if self.alone:
             return value
-        held = [value]
-        dist.broadcast_object_list(held, src=0, group=self._control)
-        return held[0]
+        packed = pack(value) if self.rank == 0 else torch.empty(0, dtype=torch.uint8)
+        size = torch.tensor([packed.numel()])
+        dist.broadcast(size, src=0, group=self._control)
+        if self.rank != 0:
+            packed = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(packed, src=0, group=self._control)
+        return value if self.rank == 0 else unpack(packed)
 
     def wait_for_first(self) -> None:
         """Go on once rank 0 has come here."""

@@ -25,7 +25,7 @@ RETIRE_S = 0.3  # until an unused group is closed: that takes up to 0.1 s, besid
 
 
 def is_tried(device: torch.device) -> bool:
-    """Whether ranks that compute there can change as training goes on; on a GPU, a lone one."""
+    """Return true if ranks on this device can change in a training; on a GPU, a lone one."""
     version = ".".join(torch.__version__.split(".")[:2])
     tried = TRIED if device.type == "cpu" else TRIED_ALONE
     return version in tried and dist.is_available() and dist.is_gloo_available()
@@ -59,7 +59,7 @@ def form(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
 
 
 def open_store_alone() -> Any:
-    """What a rank without peers meets itself in."""
+    """Return a store for a rank without peers."""
     return core.HashStore()
 
 
@@ -69,7 +69,7 @@ def form_alone(name: str, timeout_s: float = 60.0) -> Any:
 
 
 def open_store(place: str, timeout_s: float, *, host: bool = False) -> Any:
-    """Where ranks meet: on one machine a file, so that it outlives any rank.
+    """Open the store where ranks meet: on one machine a file, so that it outlives any rank.
 
     A `tcp://` place is for ranks on several; the one that is its `host` listens there.
     """
@@ -82,7 +82,7 @@ def open_store(place: str, timeout_s: float, *, host: bool = False) -> Any:
 
 
 def is_far(place: str) -> bool:
-    """Whether those who meet there may be on several machines."""
+    """Return true if ranks that meet there may be on several machines."""
     return place.startswith("tcp://")
 
 
@@ -117,12 +117,7 @@ def _close(groups: list[Any]) -> None:
 
 def _forget(group: Any) -> None:
     world = c10d._world
-    for known in (
-        world.pg_map,
-        world.pg_names,
-        world.pg_group_ranks,
-        world.pg_backend_config,
-    ):
+    for known in (world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config):
         known.pop(group, None)
     tag = world.pg_to_tag.pop(group, None)
     for held in world.tags_to_pg.values():

@@ -16,14 +16,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from weft.garbage import no_collection
-from weft.train.checkpoints import rng_state
-from weft.train.ranks import groups
-from weft.train.ranks.gang import Gang
-from weft.train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
-from weft.train.reports import Reports
-from weft.wire.environment import Environment
-from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, Stop
+from weft_train.base.environment import Environment
+from weft_train.base.garbage import no_collection
+from weft_train.base.messages import Adopted, Built, CanResize, Drop, Dropped, GroupPlan, Stop
+from weft_train.checkpoints import rng_state
+from weft_train.ranks import groups
+from weft_train.ranks.gang import RankGang
+from weft_train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
+from weft_train.reports import Reports
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ GANG_S = 600.0
 LOOK_S = 0.005
 
 
-class Resizable(Protocol):
+class ResizableTraining(Protocol):
     """The training whose ranks change."""
 
     def collect_state(self) -> dict[str, Any]:
@@ -60,12 +60,12 @@ class _Formed:
 
 
 class LiveResize:
-    """What this rank knows of the next epoch.
+    """The part of this rank in changing to the next epoch of ranks.
 
     `wanted` says that ranks may come and go, `epoch` is the last one that this rank adopted.
     """
 
-    def __init__(self, env: Environment, gang: Gang, reports: Reports) -> None:
+    def __init__(self, env: Environment, gang: RankGang, reports: Reports) -> None:
         self._me = env.number
         self._gang, self._reports = gang, reports
         self.wanted = (
@@ -75,8 +75,8 @@ class LiveResize:
         )
         # Ranks on GPUs would meet by NCCL, beside a group in use: only a lone rank moves there.
         self.wraps = self.wanted and env.most_ranks > 1 and gang.device.type == "cpu"
-        self._plan: Form | None = None
-        self._later: deque[Form] = deque()
+        self._plan: GroupPlan | None = None
+        self._later: deque[GroupPlan] = deque()
         self._formed: _Formed | None = None
         self._why = ""
         self._patience_s = SEND_S
@@ -97,9 +97,9 @@ class LiveResize:
             several = self._gang.device.type == "cpu"  # see `wraps`
             self._reports.say(CanResize(state_gb, several))
 
-    def hear(self, message: Form | Drop) -> None:
-        """What the agent says about the next epoch."""
-        if isinstance(message, Form):
+    def on_message(self, message: GroupPlan | Drop) -> None:
+        """Handle a message of the agent about the next epoch."""
+        if isinstance(message, GroupPlan):
             if message.epoch > self._gang.epoch:
                 self._later.append(message)
                 self._begin()
@@ -110,7 +110,7 @@ class LiveResize:
 
     @property
     def flags(self) -> tuple[bool, bool]:
-        """Whether this rank could switch, and whether it knows that it cannot."""
+        """Return whether this rank could switch, and whether it cannot."""
         if self._plan is None:
             return False, False
         return self._formed is not None and not self._why, bool(self._why)
@@ -128,7 +128,7 @@ class LiveResize:
             args = (self._plan, self._patience_s)
             threading.Thread(target=self._form, args=args, name="weft-form", daemon=True).start()
 
-    def _form(self, plan: Form, patience_s: float) -> None:
+    def _form(self, plan: GroupPlan, patience_s: float) -> None:
         formed, why = _Formed(), ""
         try:
             self._meet(plan, formed, patience_s)
@@ -141,7 +141,7 @@ class LiveResize:
                 return
         groups.retire([group for group in (formed.data, formed.control, formed.transfer) if group])
 
-    def _meet(self, plan: Form, formed: _Formed, patience_s: float) -> None:
+    def _meet(self, plan: GroupPlan, formed: _Formed, patience_s: float) -> None:
         me, members, both = self._me, plan.members, (*plan.sources, *plan.new)
         meets = (me in members and len(members) > 1) or (plan.new and me in both)
         if not meets and plan.host != me:
@@ -158,13 +158,13 @@ class LiveResize:
             at = both.index(me)
             formed.transfer = groups.connect(store, f"{name}-state", at, len(both), patience_s)
 
-    def _form_alone(self, plan: Form, formed: _Formed) -> None:
+    def _form_alone(self, plan: GroupPlan, formed: _Formed) -> None:
         if plan.members == (self._me,) and self.wraps:
             formed.data = groups.form_alone(f"weft-{plan.epoch}-alone")
 
     # ---- the switch
 
-    def switch(self, job: Resizable, ended: float, step: int) -> bool | None:
+    def switch(self, job: ResizableTraining, ended: float, step: int) -> bool | None:
         """After a step that all old ranks agreed on: go to the next epoch.
 
         True if it was adopted, False if all ranks train on as before, None if this rank has left.
@@ -200,7 +200,9 @@ class LiveResize:
             self._reports.say(Dropped(plan.epoch, why))
         self._begin()
 
-    def _send(self, plan: Form, formed: _Formed | None, job: Resizable, ended: float) -> str:
+    def _send(
+        self, plan: GroupPlan, formed: _Formed | None, job: ResizableTraining, ended: float
+    ) -> str:
         """The state to this rank's own new ranks; why not, if that fails."""
         if formed is None:
             return "its groups are not formed"
@@ -222,7 +224,7 @@ class LiveResize:
             return f"the state was not sent: {_first_line(error)}"
         return ""
 
-    def _tell(self, plan: Form, formed: _Formed | None, *, good: bool) -> None:
+    def _tell(self, plan: GroupPlan, formed: _Formed | None, *, good: bool) -> None:
         if formed is None or formed.transfer is None:
             return
         both = (*plan.sources, *plan.new)
@@ -234,7 +236,7 @@ class LiveResize:
                     # A new rank that died shows in the first step, if there is one.
                     log.warning("rank %d was not told: %s", new, _first_line(error))
 
-    def _adopt(self, plan: Form, formed: _Formed, ended: float, step: int) -> None:
+    def _adopt(self, plan: GroupPlan, formed: _Formed, ended: float, step: int) -> None:
         rank, size = plan.members.index(self._me), len(plan.members)
         gone = self._gang.adopt(rank, size, formed.data, formed.control, plan.epoch)
         self._gang.nodes = plan.nodes
@@ -246,7 +248,7 @@ class LiveResize:
 
     # ---- a new rank
 
-    def join(self, job: Resizable) -> int:
+    def join(self, job: ResizableTraining) -> int:
         """Wait for the old ranks, take their state, and train on with them; the steps done so far.
 
         SystemExit if they train on without this rank.
@@ -282,18 +284,18 @@ class LiveResize:
         self._adopt(plan, formed, min(ended, time.monotonic()), steps)
         return steps
 
-    def _await_form(self) -> Form:
+    def _await_form(self) -> GroupPlan:
         while True:
             for message in self._reports.receive():
-                if isinstance(message, Form) and message.epoch == self._gang.joining:
+                if isinstance(message, GroupPlan) and message.epoch == self._gang.joining:
                     return message
                 if isinstance(message, (Drop, Stop)):
                     self._reports.leave("resized")
                     raise SystemExit(0)
             time.sleep(LOOK_S)
 
-    def _receive(self, plan: Form, formed: _Formed, job: Resizable) -> dict[str, Any]:
-        """What the source of this rank sent; empty if the old ranks did not agree."""
+    def _receive(self, plan: GroupPlan, formed: _Formed, job: ResizableTraining) -> dict[str, Any]:
+        """Receive this rank's state from its source; empty if the old ranks did not agree."""
         both = (*plan.sources, *plan.new)
         source = next(old for old, new in _pairs(plan) if new == self._me)
         at = both.index(source)
@@ -302,8 +304,8 @@ class LiveResize:
         return message if receive_verdict(formed.transfer, at) else {}
 
 
-def _pairs(plan: Form) -> list[tuple[int, int]]:
-    """Which rank sends the state to which."""
+def _pairs(plan: GroupPlan) -> list[tuple[int, int]]:
+    """Return pairs of ranks: one sends its state to the other."""
     return [(plan.sources[at % len(plan.sources)], new) for at, new in enumerate(plan.new)]
 
 

@@ -13,11 +13,10 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-
-from weft.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class _Part(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Origin:
     """The process whose memory it is. A number may mean another process elsewhere: see `token`.
 
@@ -63,7 +62,7 @@ def open_memory(device: torch.device) -> Iterator[Origin]:
 
 
 def name_gpu(device: torch.device) -> str:
-    """What a GPU is called whatever numbers a process sees; empty for a CPU."""
+    """Return a GPU's name, independent of visible numbers; empty for a CPU."""
     if device.type != "cuda":
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)
@@ -105,7 +104,7 @@ def _read(pid: int, parts: list[Span]) -> None:
 
 
 def _take_some(parts: list[Span]) -> list[Span]:
-    """Those at the front that one call may have; at least one."""
+    """Take from the front what one call may have; at least one."""
     total, count = 0, 0
     while count < len(parts) and (not count or total + parts[count][2] <= MOST_BYTES):
         total += parts[count][2]
@@ -131,7 +130,7 @@ def share_on_gpu(tensor: torch.Tensor) -> Any:
 
 
 def open_on_gpu(handle: Any) -> torch.Tensor:
-    """What `share_on_gpu` shared, on the same GPU."""
+    """Open what `share_on_gpu` shared, on the same GPU."""
     build, args = handle
     tensor: torch.Tensor = build(*args)
     return tensor

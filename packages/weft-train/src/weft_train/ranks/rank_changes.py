@@ -1,4 +1,4 @@
-"""What a training does when its ranks change: everything that counts ranks starts over."""
+"""Changes of ranks during training: everything that counts ranks starts over."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from weft.train.control import Control, Order
-from weft.train.ranks.gang import Gang
-from weft.train.ranks.live_resize import LiveResize, Resizable
-from weft.train.ranks.transfer import find_tensors
-from weft.train.step import Step, Trained
-from weft.train.turns.stopwatch import Stopwatch
+from weft_train.control import Control, StepCommand
+from weft_train.ranks.gang import RankGang
+from weft_train.ranks.live_resize import LiveResize, ResizableTraining
+from weft_train.ranks.transfer import find_tensors
+from weft_train.step import Trained, TrainingStep
+from weft_train.turns.stopwatch import Stopwatch
 
 
 class RankChanges:
     """The parts of one rank's training that a change concerns."""
 
     def __init__(
-        self, gang: Gang, live: LiveResize, control: Control, step: Step, watch: Stopwatch
+        self,
+        gang: RankGang,
+        live: LiveResize,
+        control: Control,
+        step: TrainingStep,
+        watch: Stopwatch,
     ) -> None:
         self._gang, self._live, self._control = gang, live, control
         self._step, self._watch = step, watch
 
-    def prepare(self, job: Resizable, trained: Trained, steps: int) -> int:
+    def prepare(self, job: ResizableTraining, trained: Trained, steps: int) -> int:
         """Let ranks come and go from here on; a new one joins the others. The steps done."""
         if not self._live.wanted:
             return steps
@@ -33,24 +38,24 @@ class RankChanges:
         if self._gang.joining:
             self._step.fill_optimizer(trained)
             steps = self._live.join(job)
-            self._begin_anew(trained, steps)
+            self._reset_steps(trained, steps)
         self._live.offer(measure_gb(job.collect_state()))
         return steps
 
     def carry_out(
-        self, order: Order, job: Resizable, trained: Trained, ended: float, steps: int
+        self, order: StepCommand, job: ResizableTraining, trained: Trained, ended: float, steps: int
     ) -> bool:
-        """What all agreed on after a step that ended then; whether this rank is one still."""
+        """Carry out what all agreed on after a step; return true if this rank stays."""
         self._control.settle(trained.gradients, self._watch)
         if order.drop:
             self._live.give_up()
             return True
         changed = self._live.switch(job, ended, steps)
         if changed:
-            self._begin_anew(trained, steps)
+            self._reset_steps(trained, steps)
         return changed is not None
 
-    def _begin_anew(self, trained: Trained, steps: int) -> None:
+    def _reset_steps(self, trained: Trained, steps: int) -> None:
         if trained.wrapped:
             move_to(trained.model, self._gang.data)
         trained.gradients.resize(self._gang.size)

@@ -8,14 +8,13 @@ that is possible, in place; where it is not they are sent.
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from weft.frozen import frozen
-from weft.train.ranks.peer_memory import (
+from weft_train.ranks.peer_memory import (
     Origin,
     check_origin,
     name_gpu,
@@ -24,6 +23,7 @@ from weft.train.ranks.peer_memory import (
     read_spans,
     share_on_gpu,
 )
+from weft_train.ranks.pickled import pack, unpack
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ HEADER, ANSWER, BODY, VERDICT = 1, 2, 3, 4  # what a message is
 CPU = torch.device("cpu")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sent:
     """The place of a tensor that is not in the header.
 
@@ -53,7 +53,7 @@ def send_state(
     tensors: list[torch.Tensor] = []
     skeleton = _take_out(state, tensors)
     with open_memory(device) as origin:
-        header = _pack((origin if direct else None, skeleton))
+        header = pack((origin if direct else None, skeleton))
         for rank in to:
             group.send([torch.tensor([header.numel()])], rank, HEADER).wait()
             group.send([header], rank, HEADER).wait()
@@ -65,12 +65,12 @@ def send_state(
 
 
 def receive_state(group: Any, source: int, own: Any, device: torch.device = CPU) -> Any:
-    """What `send_state` sent; tensors that `own` has alike in the same place are filled there."""
+    """Receive from `send_state`; tensors that `own` has in the same place are filled there."""
     size = torch.zeros(1, dtype=torch.int64)
     group.recv([size], source, HEADER).wait()
     header = torch.empty(int(size), dtype=torch.uint8)
     group.recv([header], source, HEADER).wait()
-    origin, skeleton = _unpack(header)
+    origin, skeleton = unpack(header)
     slots: list[_Slot] = []
     state = _put_in(skeleton, own, slots)
     have = origin is not None and _read_bodies(origin, slots, device)
@@ -81,12 +81,12 @@ def receive_state(group: Any, source: int, own: Any, device: torch.device = CPU)
 
 
 def send_verdict(group: Any, to: int, *, good: bool) -> None:
-    """Whether all old ranks agreed: the new rank may begin."""
+    """Tell a new rank whether all old ranks agreed, so that it may begin."""
     _send_flag(group, to, VERDICT, good)
 
 
 def receive_verdict(group: Any, source: int) -> bool:
-    """What `send_verdict` sent."""
+    """Receive from `send_verdict`."""
     return _receive_flag(group, source, VERDICT)
 
 
@@ -102,9 +102,9 @@ def find_tensors(state: Any) -> Iterator[torch.Tensor]:
             yield from find_tensors(item)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where a tensor belongs, and where it is."""
+    """A tensor's place, and where its values are."""
 
     belongs: torch.Tensor
     sent: Sent
@@ -124,7 +124,7 @@ def _receive_flag(group: Any, source: int, what: int) -> bool:
 
 
 def _take_out(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """The same with places for its tensors, which are made whole and contiguous."""
+    """Replace tensors of a state by places, and collect them whole and contiguous."""
     if isinstance(state, torch.Tensor):
         whole = state.detach().contiguous()
         tensors.append(whole)
@@ -167,16 +167,6 @@ def _is_alike(own: Any, sent: Sent) -> bool:
     )
 
 
-def _pack(header: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
-
-
-def _unpack(header: torch.Tensor) -> tuple[Origin | None, Any]:
-    # From another rank of this job, as what it gathers and broadcasts in any case.
-    origin, skeleton = pickle.loads(header.numpy().tobytes())  # noqa: S301
-    return origin, skeleton
-
-
 # ---- the tensors, read by the receiving rank
 
 
@@ -196,7 +186,7 @@ def _read_bodies(origin: Origin, slots: Sequence[_Slot], device: torch.device) -
 def _read_all(
     origin: Origin, slots: Sequence[_Slot], device: torch.device
 ) -> list[Callable[[], object]]:
-    """What is left to do is returned: to move what could not be read in place."""
+    """Read tensors in place; return the copies that are left to do."""
     later: list[Callable[[], object]] = []
     spans = []
     own_gpu = name_gpu(device)

@@ -1,4 +1,4 @@
-"""What an iteration passes before it begins: its beat, and stage tokens for the whole gang."""
+"""The gate before an iteration: its beat, and stage tokens for the whole gang."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from weft.perf.network.alignment import Alignment
-from weft.train.ranks.gang import Gang
-from weft.train.turns.stopwatch import Stopwatch
-from weft.wire.environment import Environment
-from weft.wire.errors import WireError
-from weft.wire.messages import Turns
-from weft.wire.tokens import (
+from weft_train.base.alignment import Alignment
+from weft_train.base.environment import Environment
+from weft_train.base.errors import WireError
+from weft_train.base.messages import Turns
+from weft_train.base.tokens import (
     FROM_MEMBER,
     SILENCE_S,
     Ask,
@@ -31,17 +29,19 @@ from weft.wire.tokens import (
     Recall,
     from_coordinator,
 )
+from weft_train.ranks.gang import RankGang
+from weft_train.turns.stopwatch import Stopwatch
 
 
 class Gate:
-    """What a stage passes before it begins; wide open where there is no coordinator and no beat.
+    """The gate of a stage; open where there is no coordinator and no beat.
 
     Of the tokens of a gang, rank 0 asks for all, and the others follow it through.
     """
 
-    def __init__(self, env: Environment, gang: Gang, watch: Stopwatch) -> None:
+    def __init__(self, env: Environment, gang: RankGang, watch: Stopwatch) -> None:
         self._gang, self._watch = gang, watch
-        self._tokens = Tokens(env)
+        self._tokens = TurnTokens(env)
         self.beat = Alignment()
         # There is one coordinator per node, so a gang over several nodes is not interleaved.
         self._alone = env.nodes > 1
@@ -105,7 +105,7 @@ AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
-class Lease:
+class TurnLease:
     """A grant that is being used."""
 
     stage: int
@@ -117,11 +117,11 @@ class Lease:
     flying: int = 1  # stages that run under it; a GPU may be one behind
 
     def over(self) -> bool:
-        """Whether it covers no further stage."""
+        """Return true if it covers no further stage."""
         return self.recalled or self.left == 0 or time.monotonic() > self.ends
 
 
-class Tokens:
+class TurnTokens:
     """Asks for and frees tokens. In a gang, rank 0 does it for all of them."""
 
     def __init__(self, env: Environment) -> None:
@@ -131,7 +131,7 @@ class Tokens:
         self._line: socket.socket | None = None
         self._words = from_coordinator()
         self._stage = 0
-        self._leases: dict[tuple[str, ...], Lease] = {}
+        self._leases: dict[tuple[str, ...], TurnLease] = {}
         self._tried = -AGAIN_S
         # On a GPU tokens are freed by the thread that watches the device.
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class Tokens:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a coordinator of tokens."""
+        """True if there is a coordinator of tokens."""
         return self._line is not None
 
     def acquire(self, *tokens: str) -> float:
@@ -197,7 +197,7 @@ class Tokens:
             self._drop()
 
     def _extend_lease(self, tokens: tuple[str, ...]) -> bool:
-        """Whether the lease at hand covers one more stage; at most one runs ahead of the device."""
+        """Return true if the lease covers one more stage; at most one runs ahead of the device."""
         lease = self._leases.get(tokens)
         if lease is None:
             return False
@@ -215,14 +215,14 @@ class Tokens:
         lease.flying += 1
         return True
 
-    def _lease(self, granted: Granted) -> Lease:
+    def _lease(self, granted: Granted) -> TurnLease:
         left = granted.iterations - 1 if granted.iterations else -1
-        lease = Lease(granted.stage, left, time.monotonic() + granted.for_s)
+        lease = TurnLease(granted.stage, left, time.monotonic() + granted.for_s)
         lease.recalled = granted.stage in self._recalls
         self._recalls.clear()
         return lease
 
-    def _give_back(self, tokens: tuple[str, ...], lease: Lease) -> None:
+    def _give_back(self, tokens: tuple[str, ...], lease: TurnLease) -> None:
         self._leases.pop(tokens, None)
         self._send(Free(lease.stage, lease.used_s, lease.uses))
 

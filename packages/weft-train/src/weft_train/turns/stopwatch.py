@@ -1,4 +1,4 @@
-"""When a stage began and ended on the device, without making training wait.
+"""Begin and end of stages on the device, measured without making training wait.
 
 On the CPU a moment is a number. On a GPU launches return early, so a moment is an event on the
 current stream; intervals are read when the device has passed them, an iteration or so later.
@@ -20,7 +20,7 @@ WINDOW = 50
 MOST_OPEN = 64  # intervals kept unread: reading many at once is cheaper than each in its step
 
 
-class Clock(Protocol):
+class DeviceClock(Protocol):
     """Moments on a device."""
 
     def now(self) -> Any:
@@ -50,7 +50,7 @@ class CpuClock:
         return end - start
 
     def call_when_done(self, then: Callable[[], None]) -> None:
-        """At once."""
+        """Call at once."""
         then()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CudaClock:
             then()
 
 
-def make_clock(device: torch.device) -> Clock:
+def make_clock(device: torch.device) -> DeviceClock:
     """The clock of a device."""
     return CudaClock(device) if device.type == "cuda" else CpuClock()
 
@@ -104,7 +104,7 @@ def make_clock(device: torch.device) -> Clock:
 class Stopwatch:
     """Medians of named intervals over the last fifty, read when they are over."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: DeviceClock) -> None:
         self._clock = clock
         self._seen: dict[str, deque[float]] = {}
         self._open: deque[tuple[str, Any, Any]] = deque()
@@ -128,7 +128,7 @@ class Stopwatch:
         return statistics.median(seen) if seen else 0.0
 
     def count(self, name: str) -> int:
-        """How many are in the window."""
+        """Return the number of measurements in the window."""
         self._settle()
         return len(self._seen.get(name, ()))
 

@@ -1,0 +1,1 @@
+"""Samples for each rank, with any number of ranks."""

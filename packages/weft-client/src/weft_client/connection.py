@@ -1,4 +1,4 @@
-"""How commands talk to the service: HTTP by the standard library, errors as people read them.
+"""HTTP to a service by the standard library, with errors as people read them.
 
 WEFT_URL says where the service is, WEFT_TOKEN who asks, WEFT_CA whose certificates to trust.
 """
@@ -15,15 +15,10 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from weft.cli.connect.duplex import CannotTalk, Talk
-from weft.core.errors import EngineError, InvalidConfig, WeftError
-from weft.service.responses.answers import Done
-from weft.service.responses.json_values import read_as
-
-T = TypeVar("T")
+from weft_client.errors import Misused, Refused, ServiceFailed, Unreachable, Untrusted
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
@@ -40,132 +35,82 @@ PROC = Path("/proc")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 YOUNG_S = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
+NOTHING: Mapping[str, Any] = {}
 
 
-class Unreachable(InvalidConfig):
-    """The service does not answer; `nobody` says that nothing listens at its address."""
+class Connection:
+    """The REST API of one service. Paths are below `/api/v1`, unless `api` is false."""
 
-    nobody = False
-
-
-class Untrusted(InvalidConfig):
-    """The server at that address cannot prove its identity."""
-
-
-class Refused(InvalidConfig):
-    """The service will not do it; `status` is HTTP's, `field` the one that is wrong, if any."""
-
-    def __init__(self, what: str, *, hint: str = "", status: int = 0, field: str = "") -> None:
-        super().__init__(what, hint=hint)
-        self.status = status
-        self.field = field
-        self.retry_s = 0.0  # when to ask again; 0 where not stated
-
-
-class Client:
-    """The service's REST API. Paths are below `/api/v1`; `service/responses` has its answers."""
+    unreachable: ClassVar[type[Any]] = Unreachable
+    untrusted: ClassVar[type[Any]] = Untrusted
+    refused: ClassVar[type[Any]] = Refused
+    failed: ClassVar[type[Any]] = ServiceFailed
+    misused: ClassVar[type[Any]] = Misused
 
     def __init__(self, url: str = "", token: str | None = None) -> None:
-        self.url = check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
-        self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
-        self._answered = False  # one that did and is away now is told of, not waited for
-        self._trust = (
-            load_certificates(os.environ.get("WEFT_CA", "")) if self.url[:5] == "https" else None
-        )
+        self.url = self._check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
+        self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
+        self.trust = self._certificates() if self.url[:5] == "https" else None
+        self.answered = False  # a service that did and is away now is reported, not waited for
 
-    def get(self, kind: type[T], path: str, **query: Any) -> T:
-        """Read; query values that are None are left out."""
-        return read_as(kind, self._json("GET", path, None, query))
-
-    def post(self, kind: type[T], path: str, body: Any = None) -> T:
-        """Make or do."""
-        return read_as(kind, self._json("POST", path, body))
-
-    def put(self, kind: type[T], path: str, body: Any) -> T:
-        """Set."""
-        return read_as(kind, self._json("PUT", path, body))
-
-    def delete(self, path: str) -> Done:
-        """Cancel or remove something."""
-        return read_as(Done, self._json("DELETE", path, None) or {"done": ""})
-
-    def raw(self, path: str, **query: Any) -> bytes:
-        """An answer that is not JSON: a log, a table as CSV."""
-        return self._send("GET", path, None, query)
-
-    def lines(self, kind: type[T], path: str, body: Any) -> Iterator[T]:
-        """An answer that comes line by line; to stop reading it ends the work on it."""
-        with self._open("POST", path, body, {}, patience_s=None) as answer:
-            for line in answer:
-                yield read_as(kind, json.loads(line))
-
-    def talk(self, path: str) -> Talk:
-        """A request whose body and answer go on at the same time."""
-        try:
-            return Talk.begin(self.url, f"/api/v1{path}", self._token, self._trust)
-        except CannotTalk as error:
-            raise refusal(error.status, error.answer, "POST", path) from None
-        except OSError as error:
-            raise Unreachable(f"no service answers at {self.url} ({error})") from error
-
-    def health(self, kind: type[T], path: str) -> T:
-        """What the service says about itself; also while it is not well."""
-        return read_as(kind, json.loads(self._send("GET", path, None, {}, api=False)))
-
-    def healthy(self) -> bool:
-        """Whether the service answers and is ready."""
-        try:
-            return bool(json.loads(self._send("GET", "/healthz", None, {}, api=False)))
-        except (WeftError, ValueError):
-            return False
-
-    def _json(
-        self, method: str, path: str, body: Any, query: Mapping[str, Any] | None = None
+    def json(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] = NOTHING,
+        headers: Mapping[str, str] = NOTHING,
+        *,
+        api: bool = True,
     ) -> Any:
-        answer = self._send(method, path, body, query or {})
+        """The answer to a request as parsed JSON; query values that are None are left out."""
+        answer = self.send(method, path, body, query, headers, api=api)
         if not answer:
             return None
         try:
             return json.loads(answer)
         except ValueError as error:
-            raise EngineError(
+            raise self.failed(
                 f"what answers at {self.url} is not Weft: {answer[:60].decode(errors='replace')!r}",
                 hint="set WEFT_URL to the address that `weft serve` printed",
             ) from error
 
-    def _send(
-        self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool = True
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, Any] = NOTHING,
+        headers: Mapping[str, str] = NOTHING,
+        *,
+        api: bool = True,
     ) -> bytes:
         """Ask; again after a while if we asked too often, or if the service is just starting."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return self._send_once(method, path, body, query, api=api)
-            except Refused as error:
+                with self.open(method, path, body, query, headers, api=api) as answer:
+                    read: bytes = answer.read()
+                    return read
+            except self.refused as error:
                 wait_s = error.retry_s
                 if not 0.0 < wait_s <= SOON_S or time.monotonic() + wait_s > until:
                     raise
-            except Unreachable as error:
+            except self.unreachable as error:
                 wait_s = LOOK_S
-                first = error.nobody and not self._answered
+                first = error.nobody and not self.answered
                 if not first or time.monotonic() > until or not is_starting(self.url):
                     raise
             time.sleep(wait_s)
 
-    def _send_once(
-        self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool
-    ) -> bytes:
-        with self._open(method, path, body, query, api=api) as answer:
-            read: bytes = answer.read()
-            return read
-
     @contextmanager
-    def _open(
+    def open(
         self,
         method: str,
         path: str,
-        body: Any,
-        query: Mapping[str, Any],
+        body: Any = None,
+        query: Mapping[str, Any] = NOTHING,
+        headers: Mapping[str, str] = NOTHING,
         *,
         api: bool = True,
         patience_s: float | None = TIMEOUT_S,
@@ -177,60 +122,88 @@ class Client:
             where + (f"?{urlencode(given, errors=ANY_TEXT)}" if given else ""),
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Accept": "*/*", "Content-Type": "application/json"},
+            headers={"Accept": "*/*", "Content-Type": "application/json", **headers},
         )
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(  # noqa: S310
-                request, timeout=patience_s, context=self._trust
+                request, timeout=patience_s, context=self.trust
             ) as answer:
-                self._answered = True
+                self.answered = True
                 yield answer
         except urllib.error.HTTPError as error:
             with error:
-                refused = refusal(error.code, error.read(), method, path)
-                if isinstance(refused, Refused):
-                    refused.retry_s = seconds(error.headers.get("Retry-After", ""))
-                raise refused from None
+                refusal = self.refusal(error.code, error.read(), method, path)
+                refusal.retry_s = _seconds(error.headers.get("Retry-After", ""))
+                raise refusal from None
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from error
+            raise self._away(error) from error
 
-    def _unreachable(self, error: OSError | http.client.HTTPException) -> InvalidConfig:
+    def refusal(self, status: int, answer: bytes, method: str, path: str) -> Any:
+        """The error behind a 4xx or 5xx answer."""
+        try:
+            body = json.loads(answer)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or "error" not in body:
+            text = answer[:200].decode(errors="replace").strip()
+            text = text or http.client.responses.get(status, "")
+            body = {"error": f"{method} {path} was answered with {status}: {text}"}
+        hint = body.get("hint") or ANSWERS.get(status, "")
+        if status == http.HTTPStatus.UNAUTHORIZED:
+            hint = ANSWERS[status]  # the service speaks of headers
+        field = body.get("field") or ""
+        what = str(body["error"])
+        if field and not what.startswith(field) and f"'{field}'" not in what:
+            what = f"{field}: {what}"
+        if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            return self.failed(what, hint=hint or "the service's log says more")
+        error = self.refused(what, hint=hint)
+        error.status, error.field = status, field
+        return error
+
+    def _away(self, error: OSError | http.client.HTTPException) -> Exception:
         """No answer, or not in time, or from a server that we do not trust."""
         why = getattr(error, "reason", error)
         if isinstance(why, ssl.SSLCertVerificationError):
-            return Untrusted(
+            untrusted: Exception = self.untrusted(
                 f"the certificate of {self.url} is not trusted: {why.verify_message}",
                 hint="set WEFT_CA to the file of the certificate that signed it",
             )
+            return untrusted
         if isinstance(error, TimeoutError):  # a connection there was
-            return Unreachable(
+            slow: Exception = self.unreachable(
                 f"{self.url} took longer than {TIMEOUT_S:g} s to answer",
                 hint="it may be busy: try again, or see its log",
             )
-        unreachable = Unreachable(
+            return slow
+        away = self.unreachable(
             f"no service answers at {self.url} ({why})",
             hint="start one with `weft serve`, or set WEFT_URL",
         )
-        unreachable.nobody = isinstance(why, ConnectionRefusedError)
-        return unreachable
+        away.nobody = isinstance(why, ConnectionRefusedError)
+        return away  # type: ignore[no-any-return]
 
+    def _certificates(self) -> ssl.SSLContext:
+        """Load the certificates to trust: those of the system, or those in a file."""
+        authority = os.environ.get("WEFT_CA", "")
+        try:
+            return ssl.create_default_context(cafile=authority or None)
+        except (OSError, ssl.SSLError) as error:
+            raise self.misused(
+                f"WEFT_CA is {authority!r}, which holds no certificates: {error}",
+                hint="name a PEM file",
+            ) from error
 
-def load_certificates(authority: str) -> ssl.SSLContext:
-    """What to trust: the certificates of the system, or those in a file."""
-    try:
-        return ssl.create_default_context(cafile=authority or None)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidConfig(
-            f"WEFT_CA is {authority!r}, which holds no certificates: {error}",
-            hint="name a PEM file",
-        ) from error
-
-
-def seconds(text: str) -> float:
-    """A Retry-After in seconds; 0 for one that is a date, or not there."""
-    return float(text) if text.isdigit() else 0.0
+    def _check_address(self, url: str) -> str:
+        """An address without its last slash."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise self.misused(
+                f"WEFT_URL is {url!r}, not the address of a service", hint=f"such as {DEFAULT_URL}"
+            )
+        return url.rstrip("/")
 
 
 def at(*parts: str) -> str:
@@ -238,39 +211,13 @@ def at(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='', errors=ANY_TEXT)}" for part in parts)
 
 
-def check_address(url: str) -> str:
-    """An address without its last slash; raises InvalidConfig for what is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise InvalidConfig(
-            f"WEFT_URL is {url!r}, not the address of a service", hint=f"such as {DEFAULT_URL}"
-        )
-    return url.rstrip("/")
-
-
-def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
-    """The error behind a 4xx or 5xx answer."""
-    try:
-        body = json.loads(answer)
-    except ValueError:
-        body = None
-    if not isinstance(body, dict) or "error" not in body:
-        text = answer[:200].decode(errors="replace").strip() or http.client.responses.get(status)
-        body = {"error": f"{method} {path} was answered with {status}: {text}"}
-    hint = body.get("hint") or ANSWERS.get(status, "")
-    if status == http.HTTPStatus.UNAUTHORIZED:
-        hint = ANSWERS[status]  # the service speaks of headers
-    field = body.get("field") or ""
-    what = str(body["error"])
-    if field and not what.startswith(field) and f"'{field}'" not in what:
-        what = f"{field}: {what}"
-    if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-        return EngineError(what, hint=hint or "the service's log says more")
-    return Refused(what, hint=hint, status=status, field=field)
+def _seconds(text: str) -> float:
+    """A Retry-After in seconds; 0 for one that is a date, or not there."""
+    return float(text) if text.isdigit() else 0.0
 
 
 def is_starting(url: str) -> bool:
-    """Whether someone typed `weft serve` here a moment ago, for this address as far as is known.
+    """Return true if someone typed `weft serve` here a moment ago, for this address if known.
 
     False where the system does not say what runs.
     """

@@ -1,0 +1,337 @@
+"""Jobs and sweeps as objects: their state, output, results, and what is done to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+
+from weft_client import cards
+from weft_client.call import calls_folder, read_answer
+from weft_client.connection import Connection, at
+from weft_client.errors import JobCancelled, JobFailed, NoResult, Refused, Unreachable
+
+T = TypeVar("T")
+
+ENDED = ("succeeded", "failed", "cancelled")
+FIRST_S, LONGEST_S = 0.1, 2.0  # between two looks at a job
+PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
+LAST_LINES = 20
+PAGE = 500
+RUN_CALL = "weft_client.run_call"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job as the service described it last; `fields` is the whole answer of the API."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    attempt: int
+    progress: float | None
+    gpu_seconds: float
+    parameters: Mapping[str, str]
+    fields: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> JobStatus:
+        """The status in one answer of the API."""
+        return cls(
+            id=fields["id"],
+            name=fields["name"],
+            state=fields["state"],
+            reason=fields["reason"],
+            attempt=fields["attempt"],
+            progress=fields["progress"],
+            gpu_seconds=fields["gpu_seconds"],
+            parameters=fields.get("parameters") or {},
+            fields=fields,
+        )
+
+    @property
+    def ended(self) -> bool:
+        """True if the job will not run again."""
+        return self.state in ENDED
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The latest measurements of the job: progress, steps, speed, memory."""
+        measured = {**(self.fields.get("measured") or {}), "progress": self.progress}
+        more = ("goodput", "speed", "batch")
+        measured |= {name: self.fields.get(name) for name in more}
+        return {name: value for name, value in measured.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job waits or holds what it holds; `fields` is the whole answer of the API."""
+
+    reason: str
+    blocked_by: str
+    start_s: float | None
+    ahead: Sequence[Mapping[str, Any]]
+    fields: Mapping[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        """The reason, and when the job is likely to start."""
+        later = "" if self.start_s is None else f"; likely to start in {self.start_s:.0f} s"
+        return f"{self.reason}{later}"
+
+
+class Job:
+    """A job of the service. Its `id` is all that is kept; everything else is asked for."""
+
+    def __init__(self, connection: Connection, job_id: str, folder: Path | None = None) -> None:
+        self.id = job_id
+        self._connection = connection
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        return cards.job_card(self.status())
+
+    def status(self) -> JobStatus:
+        """The job as it is now."""
+        return JobStatus.of(self._connection.json("GET", at("jobs", self.id)))
+
+    @property
+    def state(self) -> str:
+        """`pending`, `running`, ..., `succeeded`, `failed` or `cancelled`."""
+        return self.status().state
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """The job once it has ended; TimeoutError after `timeout` seconds.
+
+        A service that is away meanwhile is waited for: jobs go on without it.
+        """
+        until = _deadline(timeout)
+        pause_s = FIRST_S
+        while not (status := patiently(self.status)).ended:
+            if time.monotonic() + pause_s > until:
+                raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, LONGEST_S)
+        return status
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the value of the job's function; None for a job that is a command.
+
+        Raises what the function raised, JobFailed, JobCancelled, or TimeoutError.
+        """
+        return self.results(timeout)[0]
+
+    def results(self, timeout: float | None = None) -> list[Any]:
+        """Wait for the values of a function that runs on several ranks, in their order."""
+        status = self.wait(timeout)
+        if status.state == "cancelled":
+            raise JobCancelled(f"job {self.id} was cancelled")
+        folder = self._folder or find_folder(status.fields.get("command") or ())
+        if folder is None:
+            if status.state == "failed":
+                raise self._failure(status)
+            return [None]
+        if status.state == "failed":
+            self._raise_answer(status, folder)
+        ranks = range(max(1, len(list(folder.glob("result.*.pkl")))))
+        return [read_answer(folder, rank).value for rank in ranks]
+
+    def _raise_answer(self, status: JobStatus, folder: Path) -> None:
+        """Raise what the function raised, with the traceback of the job."""
+        try:
+            answer = read_answer(folder)
+        except NoResult as error:
+            raise self._failure(status) from error
+        if answer.error is None:
+            raise self._failure(status)
+        answer.error.add_note(f"in job {self.id}:\n{answer.trace}")
+        raise answer.error
+
+    def _failure(self, status: JobStatus) -> JobFailed:
+        lines = self.output().splitlines()[-LAST_LINES:]
+        printed = "".join(f"\n  {line}" for line in lines)
+        return JobFailed(f"job {self.id} failed: {status.reason}{printed}")
+
+    def output(self, rank: int = 0, attempt: int | None = None) -> str:
+        """All that a rank of an attempt has printed so far; default: of the last attempt."""
+        text = b""
+        while part := self._part(rank, attempt, len(text)):
+            text += part
+        return text.decode(errors="replace")
+
+    def logs(self, *, follow: bool = False, rank: int = 0) -> Iterator[str]:
+        """The lines that a rank has printed, over all attempts.
+
+        With `follow` they are waited for until the job has ended.
+        """
+        attempt, offset, rest = 1, 0, b""
+        while True:
+            status = patiently(self.status)
+            part = patiently(lambda: self._part(rank, attempt, offset)) if status.attempt else b""  # noqa: B023
+            offset += len(part)
+            *lines, rest = (rest + part).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+            if part:
+                continue
+            if status.attempt > attempt:
+                attempt, offset = attempt + 1, 0
+            elif status.ended or not follow:
+                break
+            else:
+                time.sleep(FIRST_S)
+        if rest:
+            yield rest.decode(errors="replace")
+
+    def _part(self, rank: int, attempt: int | None, offset: int) -> bytes:
+        try:
+            query = {"rank": rank, "attempt": attempt, "offset": offset}
+            return self._connection.send("GET", at("jobs", self.id, "logs"), query=query)
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return b""  # it has not begun to write
+            raise
+
+    def explain(self) -> Explanation:
+        """Why the job waits, or why it holds what it holds, and when it is likely to start."""
+        fields = self._connection.json("GET", at("jobs", self.id, "explain"))
+        start = fields.get("start") or {}
+        return Explanation(
+            reason=fields["reason"],
+            blocked_by=fields["blocked_by"],
+            start_s=start.get("p50"),
+            ahead=fields["ahead"],
+            fields=fields,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """The latest measurements of the job: progress, steps, speed, memory."""
+        return self.status().metrics
+
+    def events(self, limit: int = 500) -> list[dict[str, Any]]:
+        """The latest events of the job, oldest first."""
+        answer = self._connection.json("GET", at("jobs", self.id, "events"), query={"limit": limit})
+        events: list[dict[str, Any]] = answer["events"]
+        return events
+
+    def cancel(self) -> None:
+        """End the job for good; one that has ended stays as it is."""
+        self._connection.json("DELETE", at("jobs", self.id))
+
+    def suspend(self, *, restart: bool = False) -> None:
+        """Let the job wait until it is resumed; with `restart` even if that loses its work."""
+        self._connection.json("POST", at("jobs", self.id, "suspend"), {"restart": restart})
+
+    def resume(self) -> None:
+        """Let a suspended job run again when there is room."""
+        self._connection.json("POST", at("jobs", self.id, "resume"))
+
+
+class Sweep:
+    """Several jobs that belong together: a sweep of a job file, or calls of one function."""
+
+    def __init__(self, connection: Connection, sweep_id: str, jobs: Sequence[Job]) -> None:
+        self.id = sweep_id
+        self.jobs = list(jobs)
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.id!r}, {len(self.jobs)} jobs)"
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def _repr_html_(self) -> str:
+        return cards.sweep_card(self.id, self.statuses())
+
+    def statuses(self) -> list[JobStatus]:
+        """Every job as it is now, in order of submission."""
+        return list(list_jobs(self._connection, app=self.id))
+
+    def wait(self, timeout: float | None = None) -> list[JobStatus]:
+        """All jobs once they have ended; TimeoutError after `timeout` seconds."""
+        until = _deadline(timeout)
+        pause_s = FIRST_S
+        while active := [each for each in patiently(self.statuses) if not each.ended]:
+            if time.monotonic() + pause_s > until:
+                raise TimeoutError(f"{len(active)} jobs of {self.id} run or wait")
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, LONGEST_S)
+        return self.statuses()
+
+    def cancel(self) -> None:
+        """End all jobs that have not ended."""
+        for job in self.jobs:
+            job.cancel()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each job: its parameters, state, GPU time and what was measured."""
+        return [
+            {
+                "job": each.id,
+                **each.parameters,
+                "state": each.state,
+                "gpu_seconds": each.gpu_seconds,
+                **each.metrics,
+            }
+            for each in self.statuses()
+        ]
+
+    def table(self) -> Any:
+        """The rows as a pandas table where pandas is installed, else as a list."""
+        rows = self.rows()
+        try:
+            import pandas as pd
+        except ImportError:
+            return rows
+        return pd.DataFrame(rows)
+
+
+def list_jobs(connection: Connection, **wanted: Any) -> Iterator[JobStatus]:
+    """All jobs that the query selects, in order of submission."""
+    after = None
+    while True:
+        query = {**wanted, "limit": PAGE, "after": after}
+        page = connection.json("GET", "/jobs", query=query)
+        yield from map(JobStatus.of, page["jobs"])
+        after = page["next"]
+        if after is None:
+            return
+
+
+def find_folder(command: Sequence[str]) -> Path | None:
+    """The folder of a call, where a job's command is one that this user's client wrote."""
+    if len(command) < 2 or command[-2] != RUN_CALL:
+        return None
+    folder = Path(os.path.normpath(command[-1]))
+    if folder.parent != calls_folder():
+        raise NoResult(
+            f"{folder} is not in {calls_folder()}, so its result is not read",
+            hint="set WEFT_CALLS as it was when the job was submitted",
+        )
+    return folder
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask, again and again while the service is away, but not for ever."""
+    began = time.monotonic()
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            if time.monotonic() - began > PATIENCE_S:
+                raise
+            time.sleep(5 * FIRST_S)
+
+
+def _deadline(timeout: float | None) -> float:
+    return float("inf") if timeout is None else time.monotonic() + timeout

@@ -63,17 +63,28 @@ except ImportError:  # run by hand
     pass
 else:
 
-    class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-ignore]
         """Adds the module to a wheel; an editable install has it beside its sources."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Called by hatchling before it collects files."""
+            self._include_examples(version, build_data)
             if os.environ.get("WEFT_PURE") or (built := try_to_build()) is None:
                 return
             if version != "editable":
                 build_data["force_include"][str(built)] = f"weft/native/{built.name}"
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
+
+        def _include_examples(self, version: str, build_data: dict[str, Any]) -> None:
+            """What `weft demo` runs: from the checkout, or from an unpacked sdist."""
+            places = (
+                FOLDER.parents[4] / "examples" / "train",
+                Path(self.root) / "examples" / "train",
+            )
+            if version != "editable" and self.target_name == "wheel":
+                folder = next(place for place in places if place.is_dir())
+                build_data["force_include"][str(folder)] = "weft/examples/train"
 
 
 if __name__ == "__main__":

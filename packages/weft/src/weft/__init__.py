@@ -9,8 +9,10 @@ from weft.version import __version__
 if TYPE_CHECKING:
     from weft.app.simulate.api import compare as compare
     from weft.app.simulate.api import simulate as simulate
+    from weft_client import AsyncClient as AsyncClient
+    from weft_client import Client as Client
 
-__all__ = ["__version__", "compare", "simulate"]
+__all__ = ["AsyncClient", "Client", "__version__", "compare", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from weft.app.simulate import api
 
         return getattr(api, name)
+    if name in ("AsyncClient", "Client"):
+        import weft_client
+
+        return getattr(weft_client, name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -25,13 +25,13 @@ def frozen(cls: type[T]) -> type[T]:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen_by_name(cls: type[T]) -> type[T]:
-    """The same, with every field given by its name."""
+    """Make a frozen dataclass whose fields are all given by name."""
     own = {*vars(cls)}
     return _finish(dataclass(frozen=True, slots=True, kw_only=True)(cls), own)
 
 
 def _finish(cls: type[T], own: set[str]) -> type[T]:
-    """What is faster than in a dataclass, but for what the class itself defines in `own`."""
+    """Add methods faster than a dataclass's, unless the class itself defines them in `own`."""
     made: Any = cls
     pickled = own.isdisjoint(PICKLING)
     names = [each.name for each in fields(made)]

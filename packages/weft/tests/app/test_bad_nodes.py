@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.app.serve.bad_nodes import BadNodes
+from weft.app.serve.bad_devices import BadNodes
 from weft.core.events.event import Decided, Failed, Finished, Started
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 

@@ -32,9 +32,9 @@ class Watched:
     def health(self) -> EngineHealth:
         return EngineHealth(devices={NODE: self.devices})
 
-    def look(self, at: float, **counters: float) -> None:
+    def poll(self, at: float, **counters: float) -> None:
         self.now, self.devices = 1e9 + at, (DeviceHealth(0, counters=counters), DeviceHealth(1))
-        asyncio.run(self.history.look())
+        asyncio.run(self.history.poll())
 
     def read(self, since: float = 0.0) -> Any:
         history = self.history.read(NODE, since)
@@ -44,8 +44,8 @@ class Watched:
 
 def test_what_was_counted_is_there_after_a_restart(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
-    watched.look(0.0, sm=0.5, held_gb=10.0, temp_c=60.0)
-    watched.look(15.0, sm=0.75, held_gb=12.5, temp_c=61.0)
+    watched.poll(0.0, sm=0.5, held_gb=10.0, temp_c=60.0)
+    watched.poll(15.0, sm=0.75, held_gb=12.5, temp_c=61.0)
 
     history = Watched(tmp_path).read()
 
@@ -62,11 +62,11 @@ def test_only_what_is_asked_for_is_read_and_a_line_that_was_cut_off_is_passed_ov
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
-    watched.look(0.0, sm=0.1)
+    watched.poll(0.0, sm=0.1)
     (file,) = (tmp_path / "devices").iterdir()
     with file.open("a") as out:
         out.write('[1000000010.0,{"0":[0.2,nu\n[1,2,3]\n[1000000011.0,{"0":[0.2]}]\n')
-    watched.look(20.0, sm=0.3)
+    watched.poll(20.0, sm=0.3)
 
     assert watched.read().gpus[0]["sm"] == [0.1, 0.3]
     assert watched.read(since=1e9 + 5.0).at == [20.0]
@@ -78,7 +78,7 @@ def test_a_long_past_is_thinned_to_means_and_errors_to_the_most(
     monkeypatch.setattr(device_history, "MOST_POINTS", FEW_POINTS)
     watched = Watched(tmp_path)
     for number in range(2 * FEW_POINTS):
-        watched.look(15.0 * number, sm=float(number % 2), errors=float(number // 2))
+        watched.poll(15.0 * number, sm=float(number % 2), errors=float(number // 2))
 
     history = watched.read()
 
@@ -90,7 +90,7 @@ def test_a_long_past_is_thinned_to_means_and_errors_to_the_most(
 def test_a_pause_is_a_gap_of_the_line(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     for at in (0.0, 15.0, 3600.0, 3615.0):
-        watched.look(at, sm=1.0)
+        watched.poll(at, sm=1.0)
 
     history = watched.read()
 
@@ -101,7 +101,7 @@ def test_a_pause_is_a_gap_of_the_line(tmp_path: Path) -> None:
 def test_files_never_hold_more_than_two_windows(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     for number in range(60):
-        watched.look(number * WINDOW_S / 10, sm=0.5)
+        watched.poll(number * WINDOW_S / 10, sm=0.5)
 
     history = watched.read()
 
@@ -111,7 +111,7 @@ def test_files_never_hold_more_than_two_windows(tmp_path: Path) -> None:
 
 def test_without_a_folder_nothing_is_noted() -> None:
     watched = Watched(None)
-    watched.look(0.0, sm=0.5)
+    watched.poll(0.0, sm=0.5)
 
     assert watched.read().at == []
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.app.insight.expected_length import describe_length, in_words, warn_of_failure
+from weft.app.insight.counted_start import describe_length, in_words, warn_of_failure
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.predict.alike.predictor import Alike
 from weft.predict.none import NoPredictor
 
@@ -27,8 +27,8 @@ def taught(how: How, *lengths: float, gpus: int = 4) -> Alike:
     return predictor
 
 
-def table_of(only: Job) -> Table:
-    table = Table()
+def table_of(only: Job) -> JobTable:
+    table = JobTable()
     table.add(only, 0)
     return table
 

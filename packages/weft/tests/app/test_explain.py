@@ -12,19 +12,20 @@ from weft.app.insight.counted_start import MANY, count_start
 from weft.app.insight.explain import PROBES, Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.purse import Purse
-from weft.app.serve.hinted_or_alike import HintedOrAlike
+from weft.app.serve.predicting import HintedOrAlike
 from weft.core.events.actions import Start
 from weft.core.events.event import Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Node, parse_cluster
 from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.model.launch import Launch
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
 from weft.testing.build import cluster_of
@@ -327,7 +328,7 @@ def test_one_count_is_enough_with_very_many_jobs_ahead() -> None:
 
 
 def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> None:
-    table, predictor = Table(), HintedOrAlike()
+    table, predictor = JobTable(), HintedOrAlike()
     for number in range(40):
         hints = {"duration_s": 600.0 + number} if number % 2 else {}
         table.add(Job(JobId(f"job{number}"), NOW, Demand(1), hints=hints), number, NOW)
@@ -346,3 +347,35 @@ def test_a_part_of_a_purse_pays_for_a_decision_where_the_whole_does() -> None:
     assert purse.part(0.1).cpu_s == pytest.approx(22.0)
     assert not purse.part(0.1).empty
     assert Purse(10.0, step_s=20.0).empty
+
+
+def test_jobs_behind_that_overtake_count_in_when_a_job_starts() -> None:
+    """Small jobs that start before a gang keep it waiting, although they came after it."""
+    alone = live("fifo:backfill=true", "1x4:a100", job("runs", 3), job("gang", 4))
+    small = job("small0", 1), *(job(f"small{i}", 1, 9000.0) for i in range(1, 4))
+    crowd = live("fifo:backfill=true", "1x4:a100", job("runs", 3), job("gang", 4), *small)
+
+    first, later = (explain(present, JobId("gang")).start for present in (alone, crowd))
+
+    assert first is not None and later is not None
+    sooner, after = first.quantile(0.5), later.quantile(0.5)
+    assert sooner is not None and (after is None or after > 1.5 * sooner)
+
+
+def test_a_start_is_unknown_where_nothing_says_how_long_others_take() -> None:
+    silent = Job(JobId("silent"), NOW, Demand(4))
+    limited = replace(silent, launch=Launch(("true",), time_limit_s=900.0))
+    hinted, late = job("told", 4), job("late", 4)
+
+    starts = [
+        explain(live("fifo", "1x4:v100", first, late), late.id).start
+        for first in (silent, limited, hinted)
+    ]
+
+    assert [start is not None and start.unknown for start in starts] == [
+        "nothing says how long another job will take, and too few have ended to go by",
+        "",
+        "",
+    ]
+    assert starts[0] is not None and starts[0].quantile(0.5) is None
+    assert starts[2] is not None and starts[2].quantile(0.5) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.perf.network.alignment import REST, Alignment
+from weft.base.alignment import REST, Alignment
 
 
 def test_without_a_beat_nobody_waits() -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import LIMIT_S
 
-from weft.wire.client import Client
-from weft.wire.messages import (
+from weft.base.client import AgentConnection
+from weft.base.messages import (
     FROM_AGENT,
     Adjust,
     FromAgent,
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> str:
 def listening(path: str) -> socket.socket:
     Path(path).unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    door.settimeout(5)
+    door.settimeout(LIMIT_S)
     door.bind(path)
     door.listen(1)
     return door
@@ -40,15 +41,15 @@ def listening(path: str) -> socket.socket:
 
 def heard(line: socket.socket, count: int) -> list[FromRank]:
     reader, messages = from_rank(), list[FromRank]()
-    line.settimeout(5)
+    line.settimeout(LIMIT_S)
     while len(messages) < count:
         messages += reader.feed(line.recv(65_536))
     return messages
 
 
 @pytest.fixture
-def client(path: str) -> Iterator[Client]:
-    made = Client(path, HELLO, outbox=4)
+def client(path: str) -> Iterator[AgentConnection]:
+    made = AgentConnection(path, HELLO, outbox=4)
     yield made
     made.close(0.0)
 
@@ -56,7 +57,7 @@ def client(path: str) -> Iterator[Client]:
 def test_it_says_hello_and_hears_the_agent(path: str) -> None:
     orders: list[FromAgent] = [Welcome(), Adjust(8, 1), Stop(5.0)]
     with listening(path) as door:
-        client = Client(path, HELLO)
+        client = AgentConnection(path, HELLO)
         line, _ = door.accept()
         messages = heard(line, 1)
         for message in orders:
@@ -72,7 +73,7 @@ def test_it_says_hello_and_hears_the_agent(path: str) -> None:
 
 
 def test_an_agent_that_comes_late_or_back_learns_where_the_job_stands(
-    client: Client, path: str
+    client: AgentConnection, path: str
 ) -> None:
     client.send(Saved(7, 0, "/c/7"))
     client.send(Report({"step_s": 0.1}))
@@ -89,7 +90,7 @@ def test_an_agent_that_comes_late_or_back_learns_where_the_job_stands(
 
 
 def test_a_full_outbox_forgets_its_oldest_report_and_never_blocks(
-    client: Client, path: str
+    client: AgentConnection, path: str
 ) -> None:
     client.send(Saved(1, 0, "/c/1"))  # nobody listens: what blocked would never return
     for n in range(1000):
@@ -108,14 +109,14 @@ def test_a_full_outbox_forgets_its_oldest_report_and_never_blocks(
 
 def test_closing_sends_what_is_left_or_gives_up_in_time(path: str) -> None:
     with listening(path) as door:
-        client = Client(path, HELLO)
+        client = AgentConnection(path, HELLO)
         line, _ = door.accept()
         client.send(Leaving("done"))
         all_out = client.close(2.0)
         messages = heard(line, 2)
         line.close()
     Path(path).unlink()
-    alone = Client(path, HELLO)
+    alone = AgentConnection(path, HELLO)
     alone.send(Leaving("done"))
     lost = not alone.close(0.1)
 
@@ -125,7 +126,7 @@ def test_closing_sends_what_is_left_or_gives_up_in_time(path: str) -> None:
 
 
 def test_an_agent_that_speaks_nonsense_is_hung_up_on_and_called_again(
-    client: Client, path: str
+    client: AgentConnection, path: str
 ) -> None:
     with listening(path) as door:
         line, _ = door.accept()

@@ -4,9 +4,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import LIMIT_S
 
-from weft.wire import fence
-from weft.wire.errors import Fenced, WireError
+from weft.base import fence
+from weft.base.errors import Fenced, WireError
 
 
 def test_nobody_owns_a_directory_that_was_not_claimed(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_a_claim_waits_for_a_rename_that_has_begun(tmp_path: Path) -> None:
     with fence.held(tmp_path, 1):
         rival.start()
         waited = not claimed.wait(0.05)
-    rival.join(5)
+    rival.join(LIMIT_S)
 
     assert waited
     assert fence.owner(tmp_path) == 2

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.wire import messages as wire
-from weft.wire.errors import WireError
-from weft.wire.lines import LONGEST
+from weft.base import messages as wire
+from weft.base.errors import WireError
+from weft.base.lines import LONGEST
 
 numbers = st.floats(allow_nan=False)
 any_message: st.SearchStrategy[wire.FromRank] = st.one_of(

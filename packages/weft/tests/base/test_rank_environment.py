@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.wire.environment import Environment
-from weft.wire.errors import WireError
+from weft.base.environment import Environment
+from weft.base.errors import WireError
 
 
 def test_a_script_alone_is_rank_0_of_1() -> None:

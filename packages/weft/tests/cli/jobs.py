@@ -14,8 +14,7 @@ from weft.service.responses.answers import (
     Nodes,
     Part,
 )
-from weft.service.responses.job_row import GpuRange
-from weft.service.responses.state_words import StateWord
+from weft.service.responses.job_row import GpuRange, StateWord
 
 NOW = 1_000_000.0
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from packages.weft.tests.cli.jobs import CLUSTER, NODE, NOW, QUEUE, job
 from rich.console import Console, RenderableType
-from tests.unit.cli.jobs import CLUSTER, NODE, NOW, QUEUE, job
 
 from weft.cli.view.status import (
     board,

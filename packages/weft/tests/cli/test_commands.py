@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.jobs import CLUSTER, NODES, PAGE, QUEUE, job
-from tests.unit.cli.stand_in import StandIn, stand_in
+from packages.weft.tests.cli.jobs import CLUSTER, NODES, PAGE, QUEUE, job
+from packages.weft.tests.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
-from weft.cli.commands.jobs.explain import interval
+from weft.cli.commands.jobs.job import interval
 from weft.cli.main import cli
 from weft.service.responses.answers import (
     Ahead,
@@ -26,7 +26,7 @@ from weft.service.responses.answers import (
     Part,
     Start,
 )
-from weft.service.responses.plan import Planned
+from weft.service.responses.watch import Planned
 
 
 @pytest.fixture
@@ -122,10 +122,7 @@ def test_run_detached_prints_the_id(service: StandIn) -> None:
 
 def test_jobs_pages_through_and_leaves_out_the_old_ones(service: StandIn) -> None:
     old = [job(f"old-{i}", "succeeded", ended=1.0) for i in range(30)]
-    service.answers["GET /jobs"] = [
-        (200, JobList(jobs=old, next="30")),
-        (200, PAGE),
-    ]
+    service.answers["GET /jobs"] = [(200, JobList(jobs=old, next="30")), (200, PAGE)]
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
 
@@ -242,9 +239,7 @@ def test_a_pattern_cancels_only_once_somebody_agrees(
     assert said_yes.stdout.endswith("cancelled sweep-1, sweep-2\n")
 
 
-def test_without_a_service_a_command_says_how_to_start_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_service_a_command_says_how_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_URL", "http://127.0.0.1:1")
 
     assert "start one with `weft serve`" in weft("jobs", code=2).stderr
@@ -321,3 +316,31 @@ def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(
     ]
     ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
     assert ran.returncode == code
+
+
+@pytest.mark.parametrize("word", ["ps", "ls", "queue", "squeue"])
+def test_words_of_other_schedulers_are_understood(service: StandIn, word: str) -> None:
+    assert weft(word).output == weft("jobs").output
+    assert weft("scancel", "first").output == weft("cancel", "first").output
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("stop", "weft cancel"), ("status", "weft top"), ("attach", "weft logs -f")]
+)
+def test_a_word_that_may_mean_several_commands_is_explained(word: str, meant: str) -> None:
+    assert meant in " ".join(weft(word, "first", code=2).output.split())
+
+
+def test_a_line_for_a_shell_is_refused_before_it_fails(service: StandIn) -> None:
+    refused = weft("submit", "--", "cd data && python train.py", code=2)
+
+    assert "is one word, and no program is called so" in refused.output
+    assert "sh -c 'cd data && python train.py'" in refused.output
+    assert service.asked == []
+
+
+def test_a_state_that_no_job_is_in_is_said_so(service: StandIn) -> None:
+    service.answers["GET /jobs"] = (200, JobList(jobs=[], next=None))
+    service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 2, "failed": 1}))
+
+    assert weft("jobs", "--state", "running").output == "none of 3 jobs is running\n"

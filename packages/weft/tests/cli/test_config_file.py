@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from weft.cli.commands.cluster.serve import serve
 from weft.cli.main import cli
-from weft.cli.options.config_file import NOT_HERE, ConfigFile, as_toml, defaults_of, options_of
+from weft.cli.options.serve import NOT_HERE, ConfigFile, as_toml, defaults_of, options_of
 from weft.core.errors import InvalidConfig
 
 

@@ -6,13 +6,13 @@ import sysconfig
 from contextlib import suppress
 
 import pytest
-from tests.unit.cli.jobs import CLUSTER, job
-from tests.unit.cli.stand_in import stand_in
+from packages.weft.tests.cli.jobs import CLUSTER, job
+from packages.weft.tests.cli.stand_in import stand_in
 
 from weft.cli.commands.cluster.demo import Show, what_next
-from weft.cli.connect.client import Client
+from weft.cli.connect.client import ServiceClient
 from weft.cli.job_files import demo_jobs
-from weft.cli.job_files.demo_feed import MOST, feed
+from weft.cli.job_files.demo_jobs import MOST, feed
 from weft.service.responses.answers import JobList, Made
 
 
@@ -39,7 +39,7 @@ def test_jobs_come_while_few_run_and_none_while_many_do() -> None:
     answers = {"GET /jobs": look, "POST /jobs": (201, Made(id="x"))}
     with stand_in(answers) as service:
         with suppress(Enough):
-            feed(Client(service.url, ""), pause)
+            feed(ServiceClient(service.url, ""), pause)
         made = [request.body for request in service.asked if request.method == "POST"]
 
     assert [body["name"] for body in made] == ["pictures-2", "speller-2", "law-a-2"]
@@ -47,7 +47,7 @@ def test_jobs_come_while_few_run_and_none_while_many_do() -> None:
 
 
 def test_it_ends_with_the_service() -> None:
-    assert feed(Client("http://127.0.0.1:1", ""), lambda _: None) == 0
+    assert feed(ServiceClient("http://127.0.0.1:1", ""), lambda _: None) == 0
 
 
 def test_the_last_lines_say_what_to_try() -> None:
@@ -81,7 +81,7 @@ def test_jobs_that_people_add_to_the_demo_are_none_of_its_own(
         "GET /cluster": (200, CLUSTER),
     }
     with stand_in(answers) as service:
-        show = Show(Client(service.url, ""), attended=False, fixed=True)
+        show = Show(ServiceClient(service.url, ""), attended=False, fixed=True)
         show.play()
         show.final()
 

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.cli.jobs import job
-from tests.unit.cli.stand_in import Asked, stand_in
+from packages.weft.tests.cli.jobs import job
+from packages.weft.tests.cli.stand_in import Asked, stand_in
+from tests.clock import Clock
 
 from weft.cli.connect import follow
-from weft.cli.connect.client import Client, Unreachable
+from weft.cli.connect.client import ServiceClient, ServiceUnreachable
 from weft.cli.connect.follow import Follower, exit_code
-from weft.service.responses.state_words import StateWord
+from weft.service.responses.job_row import StateWord
 
 PRINTED = {"1": b"one\ntwo\n", "2": b"three\n", "3": b"four\n"}
 
@@ -36,7 +37,7 @@ def test_output_is_whole_over_restarts_even_those_nobody_saw(
     with stand_in(
         {"GET /jobs/j": [(200, state) for state in states], "GET /jobs/j/logs": logs}
     ) as s:
-        ended = Follower(Client(s.url, ""), "j", wrote.extend, notes.append, attempt=1)
+        ended = Follower(ServiceClient(s.url, ""), "j", wrote.extend, notes.append, attempt=1)
         last = ended.until_the_end()
 
     assert bytes(wrote) == b"one\ntwo\nthree\nfour\n"
@@ -49,19 +50,33 @@ def test_output_is_whole_over_restarts_even_those_nobody_saw(
     ]
 
 
-def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "POLL_S", 0.0)
-    monkeypatch.setattr(follow, "PATIENCE_S", 0.0)
-    notes = list[str]()
+class Patience:
+    """Time for a follower, which passes while it sleeps and at no other moment."""
 
-    with pytest.raises(Unreachable):
-        Follower(Client("http://127.0.0.1:1", ""), "j", print, notes.append).until_the_end()
-    assert not notes
+    def __init__(self) -> None:
+        self.monotonic, self.slept = Clock(), list[float]()
 
-    monkeypatch.setattr(follow, "PATIENCE_S", 0.05)
-    with pytest.raises(Unreachable):
-        Follower(Client("http://127.0.0.1:1", ""), "j", print, notes.append).until_the_end()
-    assert notes == ["the service does not answer; waiting for it, jobs keep running"]
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.monotonic.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("patience_s", "waits", "notes"),
+    [(-1.0, 0, []), (1.0, 4, ["the service does not answer; waiting for it, jobs keep running"])],
+)
+def test_a_service_that_is_away_is_waited_for(
+    patience_s: float, waits: int, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time, noted = Patience(), list[str]()
+    monkeypatch.setattr(follow, "time", time)
+    monkeypatch.setattr(follow, "PATIENCE_S", patience_s)
+
+    with pytest.raises(ServiceUnreachable):
+        Follower(ServiceClient("http://127.0.0.1:1", ""), "j", print, noted.append).until_the_end()
+
+    assert noted == notes
+    assert time.slept == [follow.POLL_S] * waits
 
 
 @pytest.mark.parametrize(
@@ -90,7 +105,7 @@ def marked(printed: dict[str, bytes], up_to: int, first: int = 1) -> bytes:
     wrote = bytearray()
     with stand_in({"GET /jobs/j/logs": answer}) as s:
         follower = Follower(
-            Client(s.url, ""), "j", wrote.extend, print, attempt=first,
+            ServiceClient(s.url, ""), "j", wrote.extend, print, attempt=first,
             mark=lambda number: wrote.extend(b"<%d>" % number),
         )  # fmt: skip
         follower.catch_up(up_to)

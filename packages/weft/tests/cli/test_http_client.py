@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.stand_in import stand_in
+from packages.weft.tests.cli.stand_in import stand_in
 
-from weft.cli.connect.client import Client, Refused, Unreachable, at, check_address
+from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
 from weft.core.errors import EngineError, InvalidConfig
 from weft.service.responses.answers import JobList, Made, Nodes
+from weft_client.connection import at
 
 
 def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,7 +14,7 @@ def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.Mon
         monkeypatch.setenv("WEFT_URL", service.url + "/")
         monkeypatch.setenv("WEFT_TOKEN", "secret")
 
-        answer = Client().get(Nodes, "/nodes", state=None, limit=3)
+        answer = ServiceClient().get(Nodes, "/nodes", state=None, limit=3)
 
     assert answer == Nodes(nodes=[])
     assert service.asked[0].token == "Bearer secret"
@@ -21,20 +22,22 @@ def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.Mon
 
 
 def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
-    with pytest.raises(Unreachable, match=r"no service answers at http://127.0.0.1:1") as raised:
-        Client("http://127.0.0.1:1").get(JobList, "/jobs")
+    with pytest.raises(
+        ServiceUnreachable, match=r"no service answers at http://127.0.0.1:1"
+    ) as raised:
+        ServiceClient("http://127.0.0.1:1").get(JobList, "/jobs")
 
     assert "`weft serve`" in raised.value.hint
-    assert not Client("http://127.0.0.1:1").healthy()
+    assert not ServiceClient("http://127.0.0.1:1").healthy()
 
 
 def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
     problem = {"error": "a token is needed", "hint": "send `Authorization: Bearer TOKEN`"}
     with (
         stand_in({"GET /jobs": (401, problem)}) as service,
-        pytest.raises(Refused, match="a token is needed") as raised,
+        pytest.raises(RequestRefused, match="a token is needed") as raised,
     ):
-        Client(service.url, "").get(JobList, "/jobs", tenant="vision")
+        ServiceClient(service.url, "").get(JobList, "/jobs", tenant="vision")
 
     assert raised.value.hint.startswith("set WEFT_TOKEN")
 
@@ -45,9 +48,9 @@ def test_who_needs_a_token_is_told_of_a_variable_and_not_of_headers() -> None:
 def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
     with (
         stand_in({"GET /jobs": (status, {"error": "no"})}) as service,
-        pytest.raises(Refused, match="no") as raised,
+        pytest.raises(RequestRefused, match="no") as raised,
     ):
-        Client(service.url, "").get(JobList, "/jobs")
+        ServiceClient(service.url, "").get(JobList, "/jobs")
 
     assert raised.value.status == status
     assert hint in raised.value.hint
@@ -61,9 +64,9 @@ def test_a_wrong_field_is_named_with_the_closest_one() -> None:
     }
     with (
         stand_in({"POST /jobs": (422, problem)}) as service,
-        pytest.raises(Refused, match="gpu: unknown field") as raised,
+        pytest.raises(RequestRefused, match="gpu: unknown field") as raised,
     ):
-        Client(service.url, "").post(Made, "/jobs", {"gpu": 1})
+        ServiceClient(service.url, "").post(Made, "/jobs", {"gpu": 1})
 
     assert raised.value.field == "gpu"
     assert raised.value.hint == "fields: ..."
@@ -75,7 +78,7 @@ def test_a_fault_of_the_service_is_not_the_users() -> None:
         stand_in({"GET /jobs": (500, b"boom")}) as service,
         pytest.raises(EngineError, match="500: boom"),
     ):
-        Client(service.url, "").get(JobList, "/jobs")
+        ServiceClient(service.url, "").get(JobList, "/jobs")
 
 
 def test_what_answers_must_be_weft() -> None:
@@ -83,13 +86,13 @@ def test_what_answers_must_be_weft() -> None:
         stand_in({"GET /jobs": (200, b"<html>")}) as service,
         pytest.raises(EngineError, match="is not Weft"),
     ):
-        Client(service.url, "").get(JobList, "/jobs")
+        ServiceClient(service.url, "").get(JobList, "/jobs")
 
 
 @pytest.mark.parametrize("url", ["localhost:7878", "ftp://x", "file:///etc/passwd", "http://"])
 def test_an_address_must_be_one(url: str) -> None:
     with pytest.raises(InvalidConfig, match="not the address of a service"):
-        check_address(url)
+        ServiceClient(url)
 
 
 def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
@@ -98,12 +101,12 @@ def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
 
 def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("weft.cli.connect.client.time.sleep", slept.append)
+    monkeypatch.setattr("weft_client.connection.time.sleep", slept.append)
     answers = {"GET /nodes": [(429, {"error": "too many requests"}), (200, {"nodes": []})]}
 
     with stand_in(answers) as service:
         service.retry_after = "2"
-        answer = Client(service.url, "").get(Nodes, "/nodes")
+        answer = ServiceClient(service.url, "").get(Nodes, "/nodes")
 
     assert answer == Nodes(nodes=[])
     assert slept == [2.0]
@@ -112,7 +115,7 @@ def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch
 def test_a_long_wait_is_left_to_the_person() -> None:
     with (
         stand_in({"GET /nodes": (429, {"error": "too many jobs"})}) as service,
-        pytest.raises(Refused, match="too many jobs"),
+        pytest.raises(RequestRefused, match="too many jobs"),
     ):
         service.retry_after = "60"
-        Client(service.url, "").get(Nodes, "/nodes")
+        ServiceClient(service.url, "").get(Nodes, "/nodes")

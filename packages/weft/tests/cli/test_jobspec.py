@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from tests.refused import refused
 
-from weft.cli.job_files.flag_values import batch_of, gpus_of, pair_of, seconds_of
 from weft.cli.job_files.job_file import from_command, from_file
-from weft.cli.job_files.job_options import Flags
+from weft.cli.job_files.job_options import Flags, batch_of, gpus_of, pair_of, seconds_of
 from weft.core.errors import InvalidConfig
 
 FILE = """\
@@ -53,11 +52,7 @@ def test_a_range_of_gpus_replaces_the_one_of_the_file(tmp_path: Path) -> None:
 def test_a_file_without_a_name_or_a_folder_has_its_own(tmp_path: Path) -> None:
     body = from_file(written(tmp_path, "command: python 'a b.py' -x", "bert.yml"), Flags())
 
-    assert body == {
-        "name": "bert",
-        "command": ["python", "a b.py", "-x"],
-        "workdir": str(tmp_path),
-    }
+    assert body == {"name": "bert", "command": ["python", "a b.py", "-x"], "workdir": str(tmp_path)}
 
 
 @refused(

@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.cli.jobs import CLUSTER, job
-from tests.unit.cli.stand_in import stand_in
+from packages.weft.tests.cli.jobs import CLUSTER, job
+from packages.weft.tests.cli.stand_in import stand_in
 
 from weft.cli.commands.cluster.mcp import reply
-from weft.cli.connect.client import Client
+from weft.cli.connect.client import ServiceClient
 from weft.service.responses.answers import JobList
 
 
-def ask(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+def ask(client: ServiceClient, name: str, **arguments: Any) -> dict[str, Any]:
     params = {"name": name, "arguments": arguments}
     line = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     answer = reply(client, json.dumps(line))
@@ -30,7 +30,7 @@ def test_old_jobs_do_not_hide_those_that_wait() -> None:
         "GET /cluster": (200, replace(CLUSTER, jobs={"succeeded": 300, "pending": 1})),
     }
     with stand_in(answers) as service:
-        answer = ask(Client(service.url, ""), "list_jobs")
+        answer = ask(ServiceClient(service.url, ""), "list_jobs")
     listed = json.loads(answer["result"]["content"][0]["text"])
 
     assert len(listed) <= 100
@@ -40,7 +40,7 @@ def test_old_jobs_do_not_hide_those_that_wait() -> None:
 
 
 def test_a_call_that_cannot_be_made_says_what_is_missing() -> None:
-    client = Client("http://127.0.0.1:1", "")
+    client = ServiceClient("http://127.0.0.1:1", "")
 
     assert ask(client, "submit", gpus=1)["error"]["message"] == "submit needs file"
     assert ask(client, "dance")["error"]["message"] == (

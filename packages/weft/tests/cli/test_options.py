@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from weft.app.serve.live import Settings
 from weft.app.simulate.setup import Setup
 from weft.cli.main import COMMANDS
-from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.serve import ServeOptions
+from weft.cli.options.shared import options_from_fields
 from weft.cli.options.simulation import SimulationOptions
 
 OF_THE_COMMAND = {"state", "keep", "default", "limits", "decide_limit_s"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.connect.pages import ACTIVE, active_jobs
+from weft.cli.connect.client import ACTIVE, active_jobs
 
 
 class Moving:

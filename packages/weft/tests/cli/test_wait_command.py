@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.cli.jobs import job
-from tests.unit.cli.stand_in import StandIn, stand_in
+from packages.weft.tests.cli.jobs import job
+from packages.weft.tests.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
 from weft.cli.connect import follow

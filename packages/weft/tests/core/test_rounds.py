@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import After, Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.about import About
@@ -23,7 +24,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
+from weft.policies.fifo import Fifo
 
 A, B = JobId("a"), JobId("b")
 HERE = Allocation((Slice(NodeId("v100-0"), (0,)),))
@@ -53,10 +55,10 @@ class Pupil(PointPredictor, NothingLearnt):
     """A predictor that notes what it is told."""
 
     label: str = "pupil"
-    asks = Asks()
+    asks = PredictorNeeds()
     heard: list[tuple[str, float]] = field(default_factory=list)
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         return np.zeros(len(table))
 
     def learn(self, ended: Ended) -> None:
@@ -370,3 +372,27 @@ def test_a_simulation_keeps_to_the_rounds_as_published() -> None:
     scheduler_of(diary).step(7.0, [submitted(A)])
 
     assert diary.asked == []
+
+
+@pytest.mark.parametrize("skips_views", [True, False])
+def test_a_policy_that_rests_is_asked_unless_views_are_skipped(skips_views: bool) -> None:
+    asked: list[float] = []
+    scheduler = Scheduler(Fifo(), parse_cluster("1x2:v100"), skips_views=skips_views)
+
+    def note(decide: Callable[[View], Plan], view: View) -> Plan:
+        asked.append(view.now)
+        return decide(view)
+
+    scheduler.timed = note
+
+    actions = scheduler.step(1.0, [facts.Submitted(Job(A))])
+
+    assert [type(action) for action in actions] == [Start]
+    assert asked == ([] if skips_views else [1.0])
+
+
+def test_a_journal_has_every_decision() -> None:
+    with pytest.raises(AssertionError, match="every decision"):
+        Scheduler(
+            Fifo(), parse_cluster("1x2:v100"), journal=lambda _at, _event: None, skips_views=True
+        )

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from weft.base.errors import WireError
 from weft.core.events.event import Event, Saved
 from weft.core.model.job import JobId
 from weft.engines.attempts import rounds
 from weft.engines.attempts.agent_log import AgentLog, read_line
 from weft.engines.attempts.rounds import BackgroundTasks
-from weft.engines.fleet.folders import ask_to_stop
-from weft.engines.fleet.port import Gang, Part
+from weft.engines.fleet.port import AttemptPart, Gang
+from weft.engines.fleet.requests import ask_to_stop
 from weft.wire.attempt import EVENTS, STOP
-from weft.wire.errors import WireError
 
 JOB = JobId("job")
 
@@ -68,7 +68,7 @@ def test_a_request_to_stop_that_a_job_has_spoilt_is_no_accident(
     tmp_path: Path, spoilt: dict[str, Any]
 ) -> None:
     (tmp_path / STOP).write_text(json.dumps(spoilt))
-    gang = Gang(JOB, 1, "job", "", (Part("n1", (0,), 1.0, 1.0, tmp_path),))  # type: ignore[arg-type]
+    gang = Gang(JOB, 1, "job", "", (AttemptPart("n1", (0,), 1.0, 1.0, tmp_path),))  # type: ignore[arg-type]
 
     with pytest.raises(WireError, match="is not ours"):
         ask_to_stop(gang, 5.0)

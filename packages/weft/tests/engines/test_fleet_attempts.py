@@ -12,24 +12,24 @@ import pytest
 
 from weft.core.events.event import Failed, Finished, Saved, Started, StartFailed, Stopped
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet import gang
-from weft.engines.fleet.attempts import LAG_S, LINGER_S, SILENT_S, Run, next_step
+from weft.engines.fleet import gang as part_watch
+from weft.engines.fleet.attempts import LAG_S, LINGER_S, SILENT_S, RunningAttempt, next_step
 from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Gang, Observation, Part, Phase
+from weft.engines.fleet.port import AttemptObservation, AttemptPart, AttemptPhase, Gang
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
-from weft.wire.regular_files import open_regular
+from weft.wire.shared_files import open_regular
 
-RUNNING, ENDED = Observation(Phase.RUNNING), Observation(Phase.ENDED)
+RUNNING, ENDED = AttemptObservation(AttemptPhase.RUNNING), AttemptObservation(AttemptPhase.ENDED)
 JOB = JobId("j")
 
 
-def run_of(tmp_path: Path, *nodes: str) -> Run:
+def run_of(tmp_path: Path, *nodes: str) -> RunningAttempt:
     parts = []
     for node in nodes:
         (tmp_path / node).mkdir()
         (tmp_path / node / CLAIM).touch()
-        parts.append(Part(NodeId(node), (0,), 1.0, 0.0, tmp_path / node))
-    return Run(GangWatch(Gang(JOB, 1, "j", "", tuple(parts))), submitted=0.0)
+        parts.append(AttemptPart(NodeId(node), (0,), 1.0, 0.0, tmp_path / node))
+    return RunningAttempt(GangWatch(Gang(JOB, 1, "j", "", tuple(parts))), submitted=0.0)
 
 
 def say(tmp_path: Path, node: str, event: str, **values: object) -> None:
@@ -64,7 +64,7 @@ def test_what_was_read_is_told_though_another_part_cannot_be_read(
         return open_regular(path)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="file server"):
-        patch.setattr(gang, "open_regular", fail)
+        patch.setattr(part_watch, "open_regular", fail)
         run.watch.read(0.0)
 
     assert run.watch.read(1.0) == [Saved(JOB, 1, 7)]
@@ -182,7 +182,7 @@ def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
 
 def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a")
-    failed = Observation(Phase.ENDED, "its batch script failed", code=-9)
+    failed = AttemptObservation(AttemptPhase.ENDED, "its batch script failed", code=-9)
     run.watch.read(0.0)
 
     for now in (1.0, 2.0 + LAG_S):
@@ -234,7 +234,7 @@ def test_ranks_that_a_manager_ended_for_a_lost_node_were_lost_with_it(
     end(tmp_path, "b", "stopped")  # it was asked to leave, and its node was only out of sight
     run.watch.read(1.0)
 
-    step = next_step(run, Observation(Phase.LOST, "b went down"), heard=True, now=2.0)
+    step = next_step(run, AttemptObservation(AttemptPhase.LOST, "b went down"), heard=True, now=2.0)
 
     assert step.tell
     (failed,) = run.watch.verdict(asked=False)

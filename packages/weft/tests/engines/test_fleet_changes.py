@@ -14,20 +14,19 @@ from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import find_air_s
-from weft.engines.fleet.attempts import Run, next_step
-from weft.engines.fleet.changing import Changing, Move
+from weft.engines.fleet.attempts import Changing, ResizeStep, RunningAttempt, next_step
 from weft.engines.fleet.gang import GangWatch, Note
 from weft.engines.fleet.port import (
     Abilities,
+    AttemptObservation,
+    AttemptPart,
+    AttemptPhase,
     Gang,
-    Observation,
-    Part,
-    Phase,
     name_extension,
     name_job,
 )
 from weft.engines.fleet.roster import (
-    Change,
+    PendingChange,
     Roster,
     begin_roster,
     find_added,
@@ -54,7 +53,7 @@ def allocation(**by_node: tuple[int, ...]) -> Allocation:
 
 def gang_on(on: Allocation, epoch: int = 0, added: list[Slice] | None = None) -> Gang:
     parts = tuple(
-        Part(part.node, part.gpus, 1.0, 0.0, part_folder(ROOT, part.node, epoch))
+        AttemptPart(part.node, part.gpus, 1.0, 0.0, part_folder(ROOT, part.node, epoch))
         for part in added or on.slices
     )
     job = name_extension(JobId("j"), epoch) if epoch else JobId("j")
@@ -71,7 +70,7 @@ def change_to(roster: Roster, to: Allocation, epoch: int, frees: Frees = "device
     added = find_added(kept, to)
     extension = number_parts(gang_on(to, epoch, added), roster.next_number) if added else None
     parts = (*kept, *(extension.parts if extension else ()))
-    change = Change(epoch, extension, parts)
+    change = PendingChange(epoch, extension, parts)
     count = roster.next_number + len(change.new)
     return replace(roster, next_number=count, change=change, several=True)
 
@@ -165,23 +164,23 @@ def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
     for at, (note, (ending, joiners_gone, leavers_gone)) in enumerate(
         zip(notes, worlds, strict=False)
     ):
-        changing.hear(note)
+        changing.on_note(note)
         gone = {"joiners_gone": joiners_gone, "leavers_gone": leavers_gone}
         move = changing.next_move(watch.joiners, float(at), ending=ending, **gone)
         heard = notes[: at + 1]
         adopted = any(entry.event == "adopted" and entry.epoch == 1 for entry in heard)
-        if move is Move.FINISH:
+        if move is ResizeStep.FINISH:
             assert adopted
             assert leavers_gone
-        if move is Move.FAIL:
+        if move is ResizeStep.FAIL:
             raise AssertionError("a part that joins has not ended")
-        if move in (Move.END, Move.DROP, Move.FORM):
+        if move in (ResizeStep.END, ResizeStep.DROP, ResizeStep.FORM):
             assert not adopted
-        if move is Move.FORM:
+        if move is ResizeStep.FORM:
             assert Note("meeting", 1, text="tcp://x:1") in heard
             assert any(entry.event == "built" and entry.number == 1 for entry in heard)
             changing.asked = float(at) or 0.1
-        if move is Move.END and changing.asked:
+        if move is ResizeStep.END and changing.asked:
             assert changing.dropped or ending
 
 
@@ -192,21 +191,21 @@ def test_ranks_that_were_told_to_meet_are_asked_and_not_just_ended() -> None:
     watch.watch_extension()
     changing = Changing(roster.change, limit_s=5.0, began=0.0, asked=1.0)
 
-    def move(now: float, *, gone: bool = False) -> Move:
+    def move(now: float, *, gone: bool = False) -> ResizeStep:
         return changing.next_move(
             watch.joiners, now, ending=False, joiners_gone=gone, leavers_gone=False
         )
 
-    assert move(2.0) is Move.WAIT
-    assert move(7.0) is Move.DROP
+    assert move(2.0) is ResizeStep.WAIT
+    assert move(7.0) is ResizeStep.DROP
     assert "did not switch" in changing.failed
     changing.dropping = True
-    assert move(8.0) is Move.WAIT
-    changing.hear(Note("dropped", 1, 0))
-    assert move(9.0) is Move.END
+    assert move(8.0) is ResizeStep.WAIT
+    changing.on_note(Note("dropped", 1, 0))
+    assert move(9.0) is ResizeStep.END
     watch.revoke(watch.joiners[0].part.folder)
-    assert move(10.0) is Move.END  # the manager still has it
-    assert move(11.0, gone=True) is Move.FAIL
+    assert move(10.0) is ResizeStep.END  # the manager still has it
+    assert move(11.0, gone=True) is ResizeStep.FAIL
 
 
 def test_a_new_rank_that_dies_between_the_agreement_and_its_first_word_ends_the_attempt() -> None:
@@ -253,11 +252,11 @@ def test_an_extension_that_never_began_takes_nobody_with_it() -> None:
     watch = GangWatch(gang_on(allocation(a=(0,))), roster=roster)
     watch.watch_extension()
     (joins,) = watch.joiners
-    run = Run(watch, submitted=0.0)
-    lost = Observation(Phase.LOST, "jobs of others took its GPUs")
+    run = RunningAttempt(watch, submitted=0.0)
+    lost = AttemptObservation(AttemptPhase.LOST, "jobs of others took its GPUs")
     taken = {(name_extension(JobId("j"), 1), 1): lost}
 
-    next_step(run, Observation(Phase.RUNNING), heard=True, now=1.0, more=taken)
+    next_step(run, AttemptObservation(AttemptPhase.RUNNING), heard=True, now=1.0, more=taken)
 
     assert joins.lost == "jobs of others took its GPUs"
     assert not watch.broken

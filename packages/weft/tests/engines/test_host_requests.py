@@ -8,7 +8,14 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
 from weft.engines.machine.cores import CorePool
-from weft.engines.machine.host_part import Asked, Means, check_host, host_part, notices, read_asked
+from weft.engines.machine.host_part import (
+    HostRequest,
+    Means,
+    check_host,
+    host_part,
+    notices,
+    read_asked,
+)
 from weft.wire.cgroups import CPU, MEMORY, limits_of
 
 NODE = Node(NodeId("n"), "h200", 4, cpus=32.0, mem_gb=256.0)
@@ -34,11 +41,11 @@ def on(gpus: int, cpus: float = 0.0, mem_gb: float = 0.0, share: float = 1.0) ->
 def test_cpus_are_the_policys_the_jobs_or_in_proportion(
     asked: float, allocation: Allocation, cpus: float
 ) -> None:
-    assert host_part(Asked(asked), allocation, NODE).cpus == pytest.approx(cpus)
+    assert host_part(HostRequest(asked), allocation, NODE).cpus == pytest.approx(cpus)
 
 
 def test_memory_that_a_job_asks_for_is_a_limit_and_a_policys_is_taken_back_gently() -> None:
-    part = host_part(Asked(mem_gb=12.0), on(1, 8.0, 100.0), NODE)
+    part = host_part(HostRequest(mem_gb=12.0), on(1, 8.0, 100.0), NODE)
 
     assert (part.mem_gb, part.soft_gb) == (12.0, 100.0)
     assert limits_of(BOTH, part.cpus, part.mem_gb, part.soft_gb) == {
@@ -63,8 +70,8 @@ def test_more_than_the_machine_has_is_refused(job: Job, words: str) -> None:
 
 
 def test_what_cannot_be_applied_is_said() -> None:
-    half = host_part(Asked(0.5), on(1, 8.0, 64.0), NODE)
-    given = host_part(Asked(), on(1, 6.0, 100.0), NODE)
+    half = host_part(HostRequest(0.5), on(1, 8.0, 64.0), NODE)
+    given = host_part(HostRequest(), on(1, 6.0, 100.0), NODE)
     bare = Means(gpus=True)
     all_there = Means(cpu_controller=True, memory_controller=True, mps=True, gpus=True)
 

@@ -10,12 +10,11 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Gang, Part
+from weft.engines.fleet.port import AttemptPart, Gang
 from weft.engines.kubernetes.api import Object
-from weft.engines.kubernetes.claims import claim_template, template_name, with_slices
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.engines.kubernetes.nodes import machine_of
-from weft.engines.kubernetes.pods import Site, pods_of
+from weft.engines.kubernetes.nodes import claim_template, machine_of, template_name, with_slices
+from weft.engines.kubernetes.pods import PodSettings, pods_of
 
 DEVICE = "claim/gpu.nvidia.com"
 
@@ -70,8 +69,8 @@ def test_what_an_administrator_says_of_a_node_holds() -> None:
 
 
 def test_a_pod_claims_its_devices_and_asks_no_plug_in() -> None:
-    site = Site("0" * 12, "ml", "image", devices=(DEVICE,), place="selector")
-    part = Part(NodeId("n1"), (0, 1, 2), 4.0, 8.0, Path("/tmp/x"))
+    site = PodSettings("0" * 12, "ml", "image", devices=(DEVICE,), place="selector")
+    part = AttemptPart(NodeId("n1"), (0, 1, 2), 4.0, 8.0, Path("/tmp/x"))
 
     (pod,) = pods_of(Gang(JobId("net"), 1, "net", "t", (part,)), site)
 

@@ -11,7 +11,8 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
-from weft.engines.fleet.port import Gang, Health, Part, Phase
+from weft.engines.fleet.port import AttemptPart, AttemptPhase, Gang, NodeHealth
+from weft.engines.kubernetes.namespaces import read_classes
 from weft.engines.kubernetes.nodes import (
     device_of,
     kind_in,
@@ -22,7 +23,7 @@ from weft.engines.kubernetes.nodes import (
 )
 from weft.engines.kubernetes.pods import (
     Mount,
-    Site,
+    PodSettings,
     check_volume,
     is_mounted,
     key_of,
@@ -31,15 +32,16 @@ from weft.engines.kubernetes.pods import (
     request_fairly,
 )
 from weft.engines.kubernetes.sightings import seen_of, why_hopeless
-from weft.engines.kubernetes.tenants import read_classes
 
 Object = dict[str, Any]
-SITE = Site("0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),))
+SITE = PodSettings(
+    "0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),)
+)
 
 
 def gang(*nodes: str, job: str = "Team/Net 1", gpus: int = 2) -> Gang:
     parts = [
-        Part(NodeId(node), tuple(range(gpus)), 3.5, 8.0, Path(f"/state/jobs/n/1/{node}"))
+        AttemptPart(NodeId(node), tuple(range(gpus)), 3.5, 8.0, Path(f"/state/jobs/n/1/{node}"))
         for node in nodes
     ]
     return Gang(JobId(job), 1, "Big Net!", "vision", tuple(parts), grace_s=30.0)
@@ -133,10 +135,7 @@ def test_a_service_without_root_asks_for_no_more_than_restricted_pods_may_have()
 def test_mounts_are_claims_or_folders_of_the_nodes() -> None:
     text = "weft-jobs:/state/jobs+/nfs/home+secret/ssh:/etc/ssh-key+data:/data:ro"
     files = read_mounts(text, Path("/state"))[2:]
-    assert files == (
-        Mount("/etc/ssh-key", secret="ssh"),
-        Mount("/data", "data", read_only=True),
-    )
+    assert files == (Mount("/etc/ssh-key", secret="ssh"), Mount("/data", "data", read_only=True))
     mounts = read_mounts("weft-jobs:/state/jobs+/nfs/home", Path("/state"))
 
     assert mounts == (Mount("/state/jobs", "weft-jobs"), Mount("/nfs/home"))
@@ -164,7 +163,7 @@ def test_a_node_is_known_by_its_labels_and_by_what_it_can_give() -> None:
     assert machine is not None
     assert (machine.node.kind, machine.node.gpus) == ("a100", 4)
     assert (machine.node.cpus, machine.node.mem_gb) == (30.0, 100.0)
-    assert machine.health is Health.UP
+    assert machine.health is NodeHealth.UP
 
 
 def test_a_node_without_devices_is_none_of_ours() -> None:
@@ -177,15 +176,19 @@ def test_a_node_without_devices_is_none_of_ours() -> None:
 @pytest.mark.parametrize(
     ("given", "health", "why"),
     [
-        (node(ready="Unknown"), Health.DOWN, "stopped posting"),
-        (node(ready="False"), Health.DOWN, "not ready"),
-        (node(unschedulable=True), Health.DRAINING, "cordoned"),
-        (node(taints=[{"key": "mine", "effect": "NoSchedule"}]), Health.DRAINING, "tainted mine"),
-        (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), Health.UP, ""),
-        (node(taints=[{"key": "soft", "effect": "PreferNoSchedule"}]), Health.UP, ""),
+        (node(ready="Unknown"), NodeHealth.DOWN, "stopped posting"),
+        (node(ready="False"), NodeHealth.DOWN, "not ready"),
+        (node(unschedulable=True), NodeHealth.DRAINING, "cordoned"),
+        (
+            node(taints=[{"key": "mine", "effect": "NoSchedule"}]),
+            NodeHealth.DRAINING,
+            "tainted mine",
+        ),
+        (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), NodeHealth.UP, ""),
+        (node(taints=[{"key": "soft", "effect": "PreferNoSchedule"}]), NodeHealth.UP, ""),
     ],
 )
-def test_a_node_in_trouble_says_why(given: Object, health: Health, why: str) -> None:
+def test_a_node_in_trouble_says_why(given: Object, health: NodeHealth, why: str) -> None:
     machine = machine_of(given)
 
     assert machine is not None
@@ -204,10 +207,10 @@ def test_nodes_may_be_read_from_what_kubectl_printed(tmp_path: Path) -> None:
 
 
 def test_a_gang_runs_while_any_pod_does_and_has_ended_when_all_have() -> None:
-    assert seen_of([pod(0, "Pending"), pod(1, "Pending")], {}).phase is Phase.PENDING
-    assert seen_of([pod(0), pod(1, "Pending")], {}).phase is Phase.RUNNING
-    assert seen_of([ended(0), pod(1)], {}).phase is Phase.RUNNING
-    assert seen_of([ended(0), ended(0, 1)], {}).phase is Phase.ENDED
+    assert seen_of([pod(0, "Pending"), pod(1, "Pending")], {}).phase is AttemptPhase.PENDING
+    assert seen_of([pod(0), pod(1, "Pending")], {}).phase is AttemptPhase.RUNNING
+    assert seen_of([ended(0), pod(1)], {}).phase is AttemptPhase.RUNNING
+    assert seen_of([ended(0), ended(0, 1)], {}).phase is AttemptPhase.ENDED
 
 
 def test_codes_above_128_are_signals() -> None:
@@ -219,8 +222,8 @@ def test_a_gang_whose_node_is_gone_is_lost_once_nothing_else_of_it_runs() -> Non
     half = seen_of([pod(0), pod(1)], {"b": "not ready: stopped posting"})
     rest = seen_of([ended(0), pod(1)], {"b": "not ready: stopped posting"})
 
-    assert (half.phase, half.nodes) == (Phase.RUNNING, ("b",))
-    assert (rest.phase, rest.nodes) == (Phase.LOST, ("b",))
+    assert (half.phase, half.nodes) == (AttemptPhase.RUNNING, ("b",))
+    assert (rest.phase, rest.nodes) == (AttemptPhase.LOST, ("b",))
     assert "stopped posting" in rest.reason
 
 
@@ -228,9 +231,9 @@ def test_a_pod_that_a_kubelet_refused_or_somebody_deleted_takes_the_gang_with_it
     refused = pod(1, "Failed", reason="OutOfnvidia.com/gpu", message="no GPU left")
 
     assert "no GPU left" in seen_of([ended(0), refused], {}).reason
-    assert seen_of([ended(0), refused], {}).phase is Phase.LOST
+    assert seen_of([ended(0), refused], {}).phase is AttemptPhase.LOST
     gone = seen_of([pod(0)], {})
-    assert (gone.phase, gone.nodes) == (Phase.RUNNING, ("b",))
+    assert (gone.phase, gone.nodes) == (AttemptPhase.RUNNING, ("b",))
     assert gone.reason == "its pod on b was deleted"
 
 
@@ -239,7 +242,7 @@ def test_a_pod_that_does_not_go_is_on_a_node_that_is_gone() -> None:
 
     seen = seen_of([ended(0), leaving], {}, {leaving["metadata"]["name"]})
 
-    assert (seen.phase, seen.nodes) == (Phase.LOST, ("b",))
+    assert (seen.phase, seen.nodes) == (AttemptPhase.LOST, ("b",))
 
 
 def test_why_a_pod_waits_is_told_in_the_words_of_its_kubelet() -> None:
@@ -312,7 +315,7 @@ def test_another_label_may_say_of_which_kind_gpus_are() -> None:
 def test_the_priority_class_of_a_pod_follows_from_the_priority_of_its_job() -> None:
     site = replace(SITE, priority_classes=read_classes("training+spot:scavenger"))
 
-    def class_of(priority: str, at: Site = site) -> str | None:
+    def class_of(priority: str, at: PodSettings = site) -> str | None:
         (made,) = pods_of(replace(gang("a"), priority=priority), at)
         name: str | None = made["spec"].get("priorityClassName")
         return name

@@ -6,7 +6,7 @@ import pytest
 
 from weft.core.model.job import NodeId
 from weft.engines.kubernetes.api import Object
-from weft.engines.kubernetes.refusals import REFUSED_S, Refusals
+from weft.engines.kubernetes.sightings import REFUSED_S, Refusals
 
 GPU = "nvidia.com/gpu"
 N1 = NodeId("n1")
@@ -15,17 +15,12 @@ N1 = NodeId("n1")
 def pod(uid: str, gpus: int, phase: str, reason: str = "") -> Object:
     limits = {GPU: str(gpus), "memory": "1Gi"}
     spec = {"nodeName": N1, "containers": [{"resources": {"limits": limits}}]}
-    return {
-        "metadata": {"uid": uid},
-        "spec": spec,
-        "status": {"phase": phase, "reason": reason},
-    }
+    return {"metadata": {"uid": uid}, "spec": spec, "status": {"phase": phase, "reason": reason}}
 
 
 @pytest.mark.parametrize("reason", [f"OutOf{GPU}", "UnexpectedAdmissionError"])
 @pytest.mark.parametrize(
-    ("ours", "asked", "taken"),
-    [(0, 8, 1), (0, 1, 8), (6, 2, 1), (6, 1, 2), (8, 1, 1)],
+    ("ours", "asked", "taken"), [(0, 8, 1), (0, 1, 8), (6, 2, 1), (6, 1, 2), (8, 1, 1)]
 )
 def test_a_refusal_says_how_many_are_not_free(
     reason: str, ours: int, asked: int, taken: int

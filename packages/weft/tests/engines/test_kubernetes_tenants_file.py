@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.engines.kubernetes.pods import Mount, Site
-from weft.engines.kubernetes.tenants import account_name, read_tenants
+from weft.engines.kubernetes.namespaces import account_name, read_tenants
+from weft.engines.kubernetes.pods import Mount, PodSettings
 
-SITE = Site("", "weft", "image", account="jobs", mounts=(Mount("/nfs"),))
+SITE = PodSettings("", "weft", "image", account="jobs", mounts=(Mount("/nfs"),))
 
 
-def read(tmp_path: Path, text: str) -> dict[str, Site]:
+def read(tmp_path: Path, text: str) -> dict[str, PodSettings]:
     path = tmp_path / "tenants.toml"
     path.write_text(text)
     return read_tenants(path, SITE, Path("/nfs/state"))

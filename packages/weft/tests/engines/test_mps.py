@@ -61,9 +61,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tool, asked = tmp_path / "bin" / "nvidia-cuda-mps-control", tmp_path / "asked"
     tool.parent.mkdir()
     pipe = "$(basename $(dirname $CUDA_MPS_PIPE_DIRECTORY))"
-    tool.write_text(
-        f'#!/bin/sh\necho "{pipe} $CUDA_VISIBLE_DEVICES $* $(cat)" >> "{asked}"\n',
-    )
+    tool.write_text(f'#!/bin/sh\necho "{pipe} $CUDA_VISIBLE_DEVICES $* $(cat)" >> "{asked}"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     return asked

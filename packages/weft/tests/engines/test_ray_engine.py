@@ -10,11 +10,11 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Health, Key, Phase
+from weft.engines.fleet.port import AttemptPhase, Key, NodeHealth
 from weft.engines.ray.agents import read_attempts
-from weft.engines.ray.carried import Carried
 from weft.engines.ray.joining import check_address, unit_text
 from weft.engines.ray.labels import kind_of, name_nodes, read_machine, reserved
+from weft.engines.ray.runner import ServicePaths
 from weft.engines.ray.starting import NodeSetup, find_setup, head_command, ray_environment
 from weft.engines.ray.starting import worker_command as worker
 
@@ -43,7 +43,7 @@ def test_a_node_is_read_from_its_labels_and_resources() -> None:
 
     assert machine is not None
     assert (machine.node.id, machine.node.kind, machine.node.gpus) == ("a1", "a100", 4)
-    assert (machine.node.cpus, machine.node.mem_gb, machine.health) == (8.0, 64.0, Health.UP)
+    assert (machine.node.cpus, machine.node.mem_gb, machine.health) == (8.0, 64.0, NodeHealth.UP)
 
 
 def test_a_node_without_gpus_has_slots_or_else_its_cpus() -> None:
@@ -79,13 +79,13 @@ def test_a_node_that_came_back_is_the_one_that_is_up() -> None:
 @pytest.mark.parametrize(
     ("fields", "health"),
     [
-        ({"alive": False, "reason": "it broke", "resources": {}}, Health.DOWN),
-        ({"draining": True}, Health.DRAINING),
-        ({"runner": None}, Health.DOWN),
-        ({"runner": {"dead": "killed", "agents": []}}, Health.DOWN),
+        ({"alive": False, "reason": "it broke", "resources": {}}, NodeHealth.DOWN),
+        ({"draining": True}, NodeHealth.DRAINING),
+        ({"runner": None}, NodeHealth.DOWN),
+        ({"runner": {"dead": "killed", "agents": []}}, NodeHealth.DOWN),
     ],
 )
-def test_the_health_of_a_node(fields: dict[str, Any], health: Health) -> None:
+def test_the_health_of_a_node(fields: dict[str, Any], health: NodeHealth) -> None:
     up = read_machine(row("a1"), "a1", None)
     assert up is not None
 
@@ -104,18 +104,18 @@ def test_a_runner_reserves_all_that_its_node_gives_to_jobs() -> None:
 @pytest.mark.parametrize(
     ("codes", "lost", "phase", "nodes"),
     [
-        ({A: None, B: None}, {}, Phase.RUNNING, ()),
-        ({A: 0, B: None}, {}, Phase.RUNNING, ()),
-        ({A: None}, {B: "gone"}, Phase.RUNNING, (B,)),
-        ({A: 0, B: 0}, {}, Phase.ENDED, ()),
-        ({A: 3}, {B: "gone"}, Phase.LOST, (B,)),
-        ({}, {A: "gone", B: "gone"}, Phase.LOST, (A, B)),
+        ({A: None, B: None}, {}, AttemptPhase.RUNNING, ()),
+        ({A: 0, B: None}, {}, AttemptPhase.RUNNING, ()),
+        ({A: None}, {B: "gone"}, AttemptPhase.RUNNING, (B,)),
+        ({A: 0, B: 0}, {}, AttemptPhase.ENDED, ()),
+        ({A: 3}, {B: "gone"}, AttemptPhase.LOST, (B,)),
+        ({}, {A: "gone", B: "gone"}, AttemptPhase.LOST, (A, B)),
     ],
 )
 def test_an_attempt_is_what_its_agents_and_nodes_are(
     codes: dict[NodeId, int | None],
     lost: dict[NodeId, str],
-    phase: Phase,
+    phase: AttemptPhase,
     nodes: tuple[NodeId, ...],
 ) -> None:
     seen = read_attempts({KEY: (A, B)}, {KEY: codes}, lost)[KEY]
@@ -128,7 +128,7 @@ def test_an_attempt_of_which_nothing_is_left_is_told_once() -> None:
 
     first, second = read_attempts(gangs, {}, {}), read_attempts(gangs, {}, {})
 
-    assert first[KEY].phase is Phase.ENDED
+    assert first[KEY].phase is AttemptPhase.ENDED
     assert second == {}
 
 
@@ -178,7 +178,7 @@ def test_a_unit_joins_at_every_boot_and_leaves_in_time() -> None:
 
 
 def test_what_an_attempt_is_told_names_the_folders_of_its_node(tmp_path: Path) -> None:
-    files = Carried(Path("/srv/state"), tmp_path)
+    files = ServicePaths(Path("/srv/state"), tmp_path)
     spec = {"checkpoints": "/srv/state/jobs/j/checkpoints", "workdir": "/home/x", "devices": [0]}
 
     files.write(Path("/srv/state/jobs/j/1/a/spec.json"), json.dumps(spec).encode(), 0o600)
@@ -188,7 +188,7 @@ def test_what_an_attempt_is_told_names_the_folders_of_its_node(tmp_path: Path) -
 
 
 def test_news_of_a_folder_is_what_was_not_told_yet(tmp_path: Path) -> None:
-    files, events = Carried(tmp_path, None), tmp_path / "events.jsonl"
+    files, events = ServicePaths(tmp_path, None), tmp_path / "events.jsonl"
     events.write_bytes(b"one\n")
     ((name, inode, offset, at, body),) = files.news(tmp_path, {})
     events.write_bytes(b"one\ntwo\n")
@@ -204,7 +204,7 @@ def test_locks_and_what_is_being_written_are_not_carried(tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
 
-    listed = [name for name, *_ in Carried(tmp_path, None).listing(tmp_path)]
+    listed = [name for name, *_ in ServicePaths(tmp_path, None).listing(tmp_path)]
 
     assert listed == ["step-1/data"]
 
@@ -212,6 +212,8 @@ def test_locks_and_what_is_being_written_are_not_carried(tmp_path: Path) -> None
 def test_a_log_that_was_brought_before_is_not_brought_again(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(b"one\ntwo\n")
 
-    ((_, _, offset, _, body),) = Carried(tmp_path, None).news(tmp_path, {"events.jsonl": (0, 4, 0)})
+    ((_, _, offset, _, body),) = ServicePaths(tmp_path, None).news(
+        tmp_path, {"events.jsonl": (0, 4, 0)}
+    )
 
     assert (offset, body) == (4, b"two\n")

@@ -12,15 +12,17 @@ from weft.core.model import job as model
 from weft.core.model.cluster import Node
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import LocalSite, adjustment, attempt_spec, check_launch
-from weft.engines.machine.devices import Gpu, Machine
+from weft.engines.machine.devices import Gpu, LocalMachine
 from weft.engines.machine.host_part import Means
-from weft.node.ranks.environment import rank_environment
+from weft.node.ranks.process import rank_environment
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
 SITE = LocalSite(Path("/state"), notify="/run/bell")
 GPUS = tuple(Gpu(i, "NVIDIA H200", 140.0) for i in (0, 2, 3))
-MACHINE = Machine(Node(model.NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5)))
-CPUS = Machine(Node(model.NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
+MACHINE = LocalMachine(
+    Node(model.NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5))
+)
+CPUS = LocalMachine(Node(model.NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
 JOB = model.Job(
     model.JobId("a/b"),
     mem_gb=8.0,
@@ -56,7 +58,7 @@ def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> Non
 
     percentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     assert part.env == {**beside.env, percentage: "25"}
-    assert (beside.tier, beside.weight) == ("opportunistic", 0.5)
+    assert (beside.turns.tier, beside.turns.weight) == ("opportunistic", 0.5)
     assert beside.env["X"] == "1"
     assert percentage not in beside.env
 
@@ -71,7 +73,7 @@ def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
         "weight": 0.5,
         "phase": 0.25,
     }
-    assert attempt_spec(JOB, on(0, phase=0.25), 1, MACHINE, SITE).phase == 0.25
+    assert attempt_spec(JOB, on(0, phase=0.25), 1, MACHINE, SITE).turns.phase == 0.25
 
 
 def test_a_time_shift_is_told_at_the_start_and_taken_back_later() -> None:

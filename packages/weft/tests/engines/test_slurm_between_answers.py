@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Key, Phase
-from weft.engines.slurm.accounts import Charges
+from weft.engines.fleet.port import AttemptPhase, Key
+from weft.engines.slurm.accounts import Charges, Submitters
 from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, see, write_tag
+from weft.engines.slurm.clients import QUESTION as RESERVATIONS
 from weft.engines.slurm.native import NativeSlurm
-from weft.engines.slurm.reservations import QUESTION as RESERVATIONS
 from weft.engines.slurm.script import SbatchOptions
-from weft.engines.slurm.submitters import Submitters
 
 FIRST: Key = (JobId("first"), 1)
 OURS: Key = (JobId("ours"), 1)
@@ -67,7 +66,7 @@ def test_a_job_that_slurm_forgets_while_its_exit_code_is_asked_for_is_told_all_t
         return json.dumps({"jobs": [others, {**asked, "exit_code": 1792}]})
 
     async def look_twice() -> Any:
-        seen, later = await asyncio.gather(manager.look(), manager.look())
+        seen, later = await asyncio.gather(manager.poll(), manager.poll())
         return seen[FIRST].code, seen[OURS].code, later
 
     monkeypatch.setattr(manager._clients, "ask", ask)
@@ -94,14 +93,14 @@ def test_a_job_whose_node_is_switched_on_waits_and_one_whose_gpus_others_took_do
     manager._taken = {NodeId("a1"): 4}
     manager._pending = {OURS: -1000.0}
 
-    seen = asyncio.run(manager.look())
+    seen = asyncio.run(manager.poll())
 
-    assert (seen[OURS].phase is Phase.PENDING) is left
+    assert (seen[OURS].phase is AttemptPhase.PENDING) is left
     assert cancelled == ([] if left else [OURS])
 
 
 def test_a_job_whose_nodes_are_switched_on_says_so() -> None:
     seen = see([SlurmJob("1", "CONFIGURING", "", "t1")])
 
-    assert seen.phase is Phase.PENDING
+    assert seen.phase is AttemptPhase.PENDING
     assert "switched on" in seen.reason

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from weft.core.batch_work import NO_CLIENT
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
-from weft.engines.fleet.port import Key, Phase
+from weft.engines.fleet.port import AttemptPhase, Key
 from weft.engines.slurm import offers as module
 from weft.engines.slurm.answers import SlurmJob, read_tag
-from weft.engines.slurm.offers import Offers
+from weft.engines.slurm.offers import SlurmOffers
 from weft.wire.identity import Identity
 
 ANN, BEN = 1001, 1002
@@ -40,20 +40,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 @pytest.fixture
-def offers(tmp_path: Path, clock: Clock) -> Offers:
+def offers(tmp_path: Path, clock: Clock) -> SlurmOffers:
     return opened(tmp_path, clock)
 
 
-def opened(folder: Path, clock: Clock) -> Offers:
+def opened(folder: Path, clock: Clock) -> SlurmOffers:
     assert clock.now
-    it = Offers(folder / "offers", USERS)
+    it = SlurmOffers(folder / "offers", USERS)
     it.open()
     it.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2})
     it._offers[JOB].made = clock.now
     return it
 
 
-def test_an_offer_goes_to_one_client_of_its_user(offers: Offers, clock: Clock) -> None:
+def test_an_offer_goes_to_one_client_of_its_user(offers: SlurmOffers, clock: Clock) -> None:
     assert not offers.take("ben").submit
     (offer,) = offers.take("ann").submit
     assert not offers.take("ann").submit
@@ -80,12 +80,12 @@ def test_an_offer_goes_to_one_client_of_its_user(offers: Offers, clock: Clock) -
     ],
 )
 def test_what_is_not_as_offered_does_not_count_and_is_ended(
-    offers: Offers, other: SlurmJob
+    offers: SlurmOffers, other: SlurmJob
 ) -> None:
     assert offers.adopt([(JOB, other)]) == {}
     whose = "ben" if other.uid == BEN else "ann"
     assert offers.take(whose).cancel == ("7",)
-    assert offers.waiting()[JOB].phase is Phase.PENDING
+    assert offers.waiting()[JOB].phase is AttemptPhase.PENDING
 
     assert offers.adopt([(JOB, replace(OFFERED, id="9")), (JOB, other)]) == {
         JOB: [replace(OFFERED, id="9")]
@@ -107,12 +107,12 @@ def test_only_the_first_counts_and_its_components(tmp_path: Path, clock: Clock) 
     assert set(offers.take("ann").cancel) == {"7", "8"}  # it asks for a1 twice
 
 
-def test_an_offer_that_nobody_takes_is_given_up(offers: Offers, clock: Clock) -> None:
+def test_an_offer_that_nobody_takes_is_given_up(offers: SlurmOffers, clock: Clock) -> None:
     clock.now += module.PATIENCE_S + 1
 
     seen = offers.waiting()[JOB]
 
-    assert (seen.phase, seen.reason[: len(NO_CLIENT)]) == (Phase.LOST, NO_CLIENT)
+    assert (seen.phase, seen.reason[: len(NO_CLIENT)]) == (AttemptPhase.LOST, NO_CLIENT)
     assert not offers.take("ann").submit
     assert offers.adopt([(JOB, OFFERED)]) == {}  # too late
     assert offers.take("ann").cancel == ("7",)
@@ -122,16 +122,16 @@ def test_an_offer_that_nobody_takes_is_given_up(offers: Offers, clock: Clock) ->
 
 
 def test_one_that_a_client_took_and_never_submitted_is_given_up(
-    offers: Offers, clock: Clock
+    offers: SlurmOffers, clock: Clock
 ) -> None:
     offers.take("ann")
     clock.now += module.PATIENCE_S + 1
-    assert offers.waiting()[JOB].phase is Phase.PENDING
+    assert offers.waiting()[JOB].phase is AttemptPhase.PENDING
     clock.now += module.LEASE_S
-    assert offers.waiting()[JOB].phase is Phase.LOST
+    assert offers.waiting()[JOB].phase is AttemptPhase.LOST
 
 
-def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: Offers) -> None:
+def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: SlurmOffers) -> None:
     offers.withdraw(JOB)
 
     assert JOB not in offers.waiting()
@@ -139,7 +139,7 @@ def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: Offers) -> None:
     assert offers.take("ann").cancel == ("7",)
 
 
-def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: Offers) -> None:
+def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: SlurmOffers) -> None:
     offers.adopt([(JOB, OFFERED)])
     offers.withdraw(JOB)
 
@@ -152,7 +152,7 @@ def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: Offers) -> 
     assert JOB not in offers._offers
 
 
-def test_offers_outlive_the_service(offers: Offers, tmp_path: Path, clock: Clock) -> None:
+def test_offers_outlive_the_service(offers: SlurmOffers, tmp_path: Path, clock: Clock) -> None:
     (offer,) = offers.take("ann").submit
     offers.adopt([(JOB, OFFERED)])
 

@@ -10,7 +10,13 @@ import pytest
 
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Away, Gang, Health, Part, Phase
+from weft.engines.fleet.port import (
+    AttemptPart,
+    AttemptPhase,
+    ControllerUnreachable,
+    Gang,
+    NodeHealth,
+)
 from weft.engines.slurm.answers import (
     SlurmJob,
     health_of,
@@ -33,11 +39,13 @@ NODES = read_nodes(ANSWER, 0)
 WISHES = SbatchOptions(python="/opt/weft/bin/python", owner="0123456789ab", partition="gpu")
 
 
-def part(node: str, gpus: int, cpus: float = 2.0) -> Part:
-    return Part(NodeId(node), tuple(range(gpus)), cpus, 0.0, Path(f"/nfs/weft/jobs/j/1/{node}"))
+def part(node: str, gpus: int, cpus: float = 2.0) -> AttemptPart:
+    return AttemptPart(
+        NodeId(node), tuple(range(gpus)), cpus, 0.0, Path(f"/nfs/weft/jobs/j/1/{node}")
+    )
 
 
-def gang(*parts: Part) -> Gang:
+def gang(*parts: AttemptPart) -> Gang:
     return Gang(JobId("j"), 1, "my job", "vision", parts)
 
 
@@ -114,8 +122,8 @@ def test_a_pilot_holds_a_whole_node() -> None:
 def test_nodes_are_read_with_kind_health_and_address() -> None:
     assert [node.machine.node.kind for node in NODES.values()] == ["a100", "a100", "t4", "cpu"]
     assert [node.machine.health for node in NODES.values()] == [
-        *(Health.UP, Health.UP),
-        *(Health.DRAINING, Health.DOWN),
+        *(NodeHealth.UP, NodeHealth.UP),
+        *(NodeHealth.DRAINING, NodeHealth.DOWN),
     ]
     assert NODES[NodeId("t1")].machine.reason == "fan broken"
     assert NODES[NodeId("c1")].machine.node.gpus == 64
@@ -136,10 +144,10 @@ def test_gpus_are_read_however_a_site_counts_them(text: str, gpus: tuple[str, in
 
 
 def test_a_node_that_does_not_answer_is_not_down_yet() -> None:
-    assert health_of("allocated*") is Health.UP
-    assert health_of("down*") is Health.DOWN
-    assert health_of("draining") is Health.DRAINING
-    assert health_of("powered_down") is Health.DOWN
+    assert health_of("allocated*") is NodeHealth.UP
+    assert health_of("down*") is NodeHealth.DOWN
+    assert health_of("draining") is NodeHealth.DRAINING
+    assert health_of("powered_down") is NodeHealth.DOWN
 
 
 def test_a_tag_is_found_again_whatever_a_job_is_called() -> None:
@@ -160,15 +168,15 @@ def test_a_tag_whose_number_is_none_of_ours_is_no_tag(number: str) -> None:
 @pytest.mark.parametrize(
     ("states", "phase"),
     [
-        (("RUNNING", "PENDING"), Phase.RUNNING),
-        (("COMPLETING",), Phase.RUNNING),
-        (("PENDING", "PENDING"), Phase.PENDING),
-        (("COMPLETED", "COMPLETED"), Phase.ENDED),
-        (("CANCELLED", "NODE_FAIL"), Phase.LOST),
-        (("PREEMPTED",), Phase.LOST),
+        (("RUNNING", "PENDING"), AttemptPhase.RUNNING),
+        (("COMPLETING",), AttemptPhase.RUNNING),
+        (("PENDING", "PENDING"), AttemptPhase.PENDING),
+        (("COMPLETED", "COMPLETED"), AttemptPhase.ENDED),
+        (("CANCELLED", "NODE_FAIL"), AttemptPhase.LOST),
+        (("PREEMPTED",), AttemptPhase.LOST),
     ],
 )
-def test_components_amount_to_one(states: tuple[str, ...], phase: Phase) -> None:
+def test_components_amount_to_one(states: tuple[str, ...], phase: AttemptPhase) -> None:
     assert see([SlurmJob(str(i), state, "", "") for i, state in enumerate(states)]).phase is phase
 
 
@@ -206,4 +214,4 @@ def test_a_refusal_says_what_to_change() -> None:
 def test_a_controller_that_is_away_refuses_nothing() -> None:
     printed = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
 
-    assert isinstance(refusal("sbatch", printed), Away)
+    assert isinstance(refusal("sbatch", printed), ControllerUnreachable)

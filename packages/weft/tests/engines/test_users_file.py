@@ -11,8 +11,7 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
-from weft.engines.machine.users import check_users, user_of
-from weft.engines.machine.users_file import read_users
+from weft.engines.machine.users import check_users, read_users, user_of
 from weft.wire.identity import Identity
 
 

@@ -13,7 +13,7 @@ import weft
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.formulas.fragmentation import (
-    Held,
+    HeldDevices,
     JobClass,
     count_idle,
     fragmented,
@@ -126,7 +126,7 @@ def test_a_run_counts_as_if_one_looked_at_every_instant(
         if (part + share <= 1.0).all():
             used[node, start : start + length, list(devices)] += share
             kept.append((node, float(start), float(start + length), len(devices), share, devices))
-    held = Held(
+    held = HeldDevices(
         np.array([row[0] for row in kept], dtype=np.intp),
         np.array([row[1] for row in kept], dtype=float),
         np.array([row[2] for row in kept], dtype=float),

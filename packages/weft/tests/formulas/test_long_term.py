@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.formulas.fairness.long_term import JobTimes, job_ratios, quotas_of, tenant_ratios
+from weft.formulas.fairness.shares import JobTimes, job_ratios, quotas_of, tenant_ratios
 
 SUBMITTED, ENDED = np.array([0.0, 0.0]), np.array([1800.0, 1800.0])
 NEED, USED = np.array([4.0, 8.0]), np.array([3600.0, 7200.0])

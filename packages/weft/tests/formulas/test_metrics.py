@@ -10,7 +10,7 @@ from weft.formulas.metrics import METRICS
 from weft.report.scores import table
 from weft.report.tables import COLUMNS, result_tables
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "result.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "result.md"
 
 
 def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.perf.training.step_classes import Step, faster_network, gain, step_time
+from weft.perf.training.step_classes import StepWork, faster_network, gain, step_time
 
-STEP = Step(input_gb=0.2, tflop=3.0, memory_gb=20.0, weights_gb=1.0)
+STEP = StepWork(input_gb=0.2, tflop=3.0, memory_gb=20.0, weights_gb=1.0)
 
 
 def test_parameter_servers_spend_most_of_a_step_on_weights() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packages.weft.tests.native.twins import twins
 from tests.examples import examples
-from tests.unit.native.twins import twins
 
-from weft.perf.goodput.curves import NO_SIZES, Steps
+from weft.perf.goodput.curves import NO_SIZES, CandidateSteps
 
 NUMBERS = st.sampled_from([0.0, 1.0, 0.25, 3.0, np.inf]) | st.floats(0.0, 1e9) | st.floats(0.0, 1.0)
 BATCHES = st.sampled_from([1.0, 2.0, 128.0]) | st.floats(1.0, 1e6)
@@ -45,18 +45,22 @@ def test_the_same_trial_is_the_best(table: Any, init: int, noise: tuple[float, f
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> Steps:
+def steps(draw: st.DrawFn) -> CandidateSteps:
     """Some of nine sizes with some candidates each."""
     column = draw(st.lists(st.integers(0, 8), unique=True, max_size=9))
     cells = [draw(st.lists(of, min_size=4, max_size=4)) for of in (BATCHES, NUMBERS)]
     batch, took = (np.outer(np.arange(len(column)) + 1.0, cell) for cell in cells)
     factor = np.array(draw(st.lists(NUMBERS, min_size=len(column), max_size=len(column))))
-    return Steps(np.array(column, np.intp), np.full(len(column), 128.0), factor, batch, took)
+    return CandidateSteps(
+        np.array(column, np.intp), np.full(len(column), 128.0), factor, batch, took
+    )
 
 
 @examples(200)
 @given(st.lists(st.tuples(steps(), NOISE), max_size=6))
-def test_the_same_goodputs_are_filled_in(jobs: list[tuple[Steps, tuple[float, float]]]) -> None:
+def test_the_same_goodputs_are_filled_in(
+    jobs: list[tuple[CandidateSteps, tuple[float, float]]],
+) -> None:
     filled = []
     for fill in twins("fill_goodputs"):
         goodputs = np.zeros((len(jobs), 9))
@@ -88,7 +92,7 @@ def test_the_same_speed_is_true(
 
 
 TABLE = np.ones((4, 3))
-STEPS = Steps(np.array([0]), np.ones(1), np.ones(1), np.ones((1, 2)), np.ones((1, 2)))
+STEPS = CandidateSteps(np.array([0]), np.ones(1), np.ones(1), np.ones((1, 2)), np.ones((1, 2)))
 WRONG: list[tuple[str, tuple[object, ...]]] = [
     ("best_trial", (TABLE, 1.0, 1.0)),
     ("best_trial", (TABLE[:3], 1.0, 1.0, 1.0)),

@@ -14,7 +14,7 @@ import weft.perf.goodput.fit
 import weft.pieces.fit
 import weft.pieces.order.finish_time
 import weft.pieces.size.change_seconds
-import weft.policies.sia
+import weft.pieces.size.levels
 import weft.policies.weft.values
 import weft.sim.physics
 import weft.solve.few_jobs
@@ -25,5 +25,5 @@ from weft.native import TWINS, native
 def twins(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The function in Python and the compiled one."""
     if native is None:
-        pytest.skip("weft.native is not compiled here: no C compiler, or WEFT_PURE is set")
+        pytest.skip("weft.native is not compiled: apt-get install gcc, or unset WEFT_PURE")
     return TWINS[name]

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from weft.node.measuring.measurer import Counts
-from weft.wire.messages import Counted
+from weft.base.messages import Counted
+from weft.node.measuring.measurer import StepCounts
 
 
 def counted(steps: float, at: float, **more: object) -> Counted:
@@ -16,7 +16,7 @@ def counted(steps: float, at: float, **more: object) -> Counted:
 
 
 def test_steps_become_samples_and_a_rate() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     for i in range(41):
         counts.take(counted(10.0 * i, 100.0 + i / 4), now=1000.0)
@@ -26,7 +26,7 @@ def test_steps_become_samples_and_a_rate() -> None:
 
 
 def test_an_old_past_is_kept_in_a_few_samples() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     for i in range(4000):
         counts.take(counted(float(i), 100.0 + i / 4), now=10_000.0)
@@ -37,7 +37,7 @@ def test_an_old_past_is_kept_in_a_few_samples() -> None:
 
 
 def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     counts.take(counted(5, 100.0), now=1000.0)
     counts.take(counted(7, 101.0, pid=8), now=1000.0)
@@ -48,7 +48,7 @@ def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
 
 
 def test_a_process_that_became_another_program_goes_on_counting() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     counts.take(counted(50, 100.0, total=50.0), now=1000.0)
     counts.take(counted(2, 101.0, total=20.0), now=1000.0)
@@ -58,7 +58,7 @@ def test_a_process_that_became_another_program_goes_on_counting() -> None:
 
 
 def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     counts.take(counted(5000, 100.0, unit="bar"), now=1000.0)
     counts.take(counted(1, 101.0, unit="step"), now=1000.0)
@@ -68,7 +68,7 @@ def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
 
 
 def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     counts.take(counted(1, 100.0, data_s=0.0), now=1000.0)
     counts.take(counted(9, 104.0, data_s=3.0), now=1000.0)
@@ -92,7 +92,7 @@ def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
     ],
 )
 def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
     counts.take(counted(5, 100.0), now=1000.0)
 
     assert not counts.take(wrong, now=1000.0)
@@ -102,7 +102,7 @@ def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
 
 
 def test_a_clock_that_runs_ahead_is_set_to_ours() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     counts.take(counted(5, 5000.0), now=1000.0)
 
@@ -110,7 +110,7 @@ def test_a_clock_that_runs_ahead_is_set_to_ours() -> None:
 
 
 def test_a_thousand_processes_cannot_fill_our_memory() -> None:
-    counts = Counts(0)
+    counts = StepCounts(0)
 
     for pid in range(1000):
         counts.take(counted(1, 100.0 + pid, pid=pid), now=5000.0)

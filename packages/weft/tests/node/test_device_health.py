@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from weft.core.events.report import Report
-from weft.node.measuring.outside import Devices, Health
+from weft.node.measuring.outside import MeasuredHealth, ObservedDevices
 
 NOT_SUPPORTED = 3
 
@@ -49,9 +49,9 @@ class Library:
         return 0
 
 
-def devices(monkeypatch: pytest.MonkeyPatch, *gpus: dict[str, int]) -> Devices:
+def devices(monkeypatch: pytest.MonkeyPatch, *gpus: dict[str, int]) -> ObservedDevices:
     monkeypatch.setattr("weft.node.measuring.outside.ctypes.CDLL", lambda name: Library(*gpus))
-    return Devices(())
+    return ObservedDevices(())
 
 
 def test_power_is_summed_the_hottest_counts_and_errors_add_up(
@@ -63,13 +63,13 @@ def test_power_is_summed_the_hottest_counts_and_errors_add_up(
         {"milliwatts": 87_500, "celsius": 74, "errors": 1 << 33},
     ).health()
 
-    assert health == Health(500.0, 74.0, float(1 << 33))
+    assert health == MeasuredHealth(500.0, 74.0, float(1 << 33))
 
 
 def test_a_device_without_error_counters_tells_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     health = devices(monkeypatch, {"milliwatts": 30_000, "celsius": 40}).health()
 
-    assert health == Health(30.0, 40.0, None)
+    assert health == MeasuredHealth(30.0, 40.0, None)
 
 
 def test_what_is_seen_of_devices_alone_is_not_training() -> None:

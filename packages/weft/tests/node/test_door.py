@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import LIMIT_S
 
+from weft.base.errors import WireError
 from weft.node.sessions.shells import Door, DoorKeeper
 from weft.wire.attempt import SHELLS, read_json
 from weft.wire.doors import (
@@ -23,7 +25,6 @@ from weft.wire.doors import (
     prove,
     public_name,
 )
-from weft.wire.errors import WireError
 
 SECRET, OTHER = "ab" * 32, "cd" * 32
 Visit = Callable[[str, int], Awaitable[None]]
@@ -37,7 +38,7 @@ def with_a_door(folder: Path, visit: Visit) -> None:
     async def run() -> None:
         shells = await asyncio.start_unix_server(shell, str(folder / SHELLS))
         keeping = asyncio.ensure_future(Door(folder, os.getpid(), SECRET).keep("127.0.0.1"))
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(LIMIT_S):
             while (door := read_json(folder / DOOR)) is None:
                 await asyncio.sleep(0.01)
             assert door["secret"] == public_name(SECRET)
@@ -122,6 +123,6 @@ def test_a_request_that_is_spoilt_opens_no_door(tmp_path: Path, request_text: st
     keeper._secret = SECRET  # one was asked for before
     (tmp_path / REQUEST).write_text(request_text)
 
-    keeper.look()
+    keeper.poll()
 
     assert keeper.pids() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from weft.node.watcher._weft_watch.frameworks import Forward
+from weft.node.watcher._weft_watch.frameworks import ForwardTimes
 
 
 class Cuda:
@@ -31,9 +31,9 @@ class Cuda:
         return event
 
 
-def forward(cuda: Cuda) -> tuple[Forward, list[float]]:
+def forward(cuda: Cuda) -> tuple[ForwardTimes, list[float]]:
     reported: list[float] = []
-    return Forward(SimpleNamespace(worked=reported.append), cuda), reported
+    return ForwardTimes(SimpleNamespace(worked=reported.append), cuda), reported
 
 
 def test_it_is_told_when_the_device_has_come_so_far() -> None:

@@ -30,8 +30,8 @@ class Watch:
             lambda: self.asleep,
         )
 
-    def look(self) -> str:
-        return self.frozen.look(self.now)
+    def poll(self) -> str:
+        return self.frozen.poll(self.now)
 
     def freeze(self) -> None:
         os.kill(self.child.pid, signal.SIGSTOP)
@@ -52,10 +52,10 @@ def watch() -> Iterator[Watch]:
 
 
 def test_a_rank_that_was_stopped_is_told_to_go_on(watch: Watch) -> None:
-    assert not watch.look()
+    assert not watch.poll()
     watch.freeze()
 
-    why = watch.look()
+    why = watch.poll()
 
     assert not why
     assert watch.runs
@@ -68,11 +68,11 @@ def test_a_rank_that_somebody_keeps_still_is_ended(watch: Watch, member: bool) -
     watch.members = {3} if member else set()
     for _ in range(3):
         watch.freeze()
-        assert not watch.look()
+        assert not watch.poll()
         watch.now += STILL_S / 2.5
     watch.freeze()
 
-    why = watch.look()
+    why = watch.poll()
 
     assert watch.child.wait() == -signal.SIGKILL
     assert why == (f"rank 3 was kept still by signals for {STILL_S:g} s" if member else "")
@@ -81,12 +81,12 @@ def test_a_rank_that_somebody_keeps_still_is_ended(watch: Watch, member: bool) -
 
 def test_a_rank_that_went_on_begins_anew(watch: Watch) -> None:
     watch.freeze()
-    watch.look()
+    watch.poll()
     watch.now += STILL_S
-    assert not watch.look()
+    assert not watch.poll()
     watch.freeze()
 
-    assert not watch.look()
+    assert not watch.poll()
     assert watch.runs
 
 
@@ -95,6 +95,6 @@ def test_a_rank_that_the_service_froze_stays_frozen(watch: Watch) -> None:
     watch.freeze()
     watch.now += 10 * STILL_S
 
-    assert not watch.look()
+    assert not watch.poll()
     assert not watch.runs
     assert watch.notices == []

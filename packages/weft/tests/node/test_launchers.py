@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from weft.node.ranks.launchers import (
+from weft.node.ranks.command_plan import (
     AUTO,
     ONE,
     PER_GPU,
-    Place,
+    LaunchPlace,
     find_launcher,
     fit_launcher,
     starts_per_gpu,
 )
 
-HERE = Place(gpus=2, nodes=1, node=0, address="127.0.0.1", port=29)
-FAR = Place(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
+HERE = LaunchPlace(gpus=2, nodes=1, node=0, address="127.0.0.1", port=29)
+FAR = LaunchPlace(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,14 @@ def test_the_others_are_told_in_their_words() -> None:
 @pytest.mark.parametrize(
     ("text", "per_gpu"),
     [
+        ("import weft_train as wt\n", True),
+        ("if True:\n    from weft_train.huggingface import Elastic\n", True),
         ("import weft.train as wt\n", True),
         ("if True:\n    from weft.train.huggingface import Elastic\n", True),
         ("from weft import train\n", True),
         ("import torch\n# uses no weft.train\n", False),
         ("import weft.training\n", False),
+        ("import weft_training\n", False),
     ],
 )
 def test_scripts_that_import_the_trainer_are_started_for_each_gpu(

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.model.job import JobId
-from weft.engines.attempts.watch import Watched
+from weft.base.messages import Counted
+from weft.core.model.job import JobId, NodeId
+from weft.engines.attempts.watch import AgentProcess
+from weft.engines.fleet.gang import GangWatch
+from weft.engines.fleet.port import AttemptPart, Gang
 from weft.node.attempt_log import Journal
-from weft.node.measuring import health
-from weft.node.measuring.health import HealthLines, Paces
+from weft.node.measuring import outside as health
+from weft.node.measuring.outside import HealthLines, Paces
 from weft.wire.attempt import AttemptSpec
-from weft.wire.messages import Counted
 
 
 def word(rank: int, at: float, own_s: float, own_steps: float, pid: int = 0) -> Counted:
@@ -61,13 +63,15 @@ def test_the_engine_reads_what_is_told_of_ranks(
     for at in (1.0, 3.0):
         for rank in (0, 1):
             lines.take(word(rank, at, at, 10.0 * at))
-        lines.look()
+        lines.poll()
 
     journal.close()
 
-    watched = Watched(JobId("j"), 1, tmp_path)
-    assert list(watched.log.events(watched._read)) == []
+    part = AttemptPart(NodeId("here"), (2, 3), 0.0, 0.0, tmp_path)
+    gang = Gang(JobId("j"), 1, "j", "", (part,))
+    watched = GangWatch(gang, agent=AgentProcess(tmp_path, spawned=0.0))
+    assert watched.read(0.0) == []
 
     (line,) = watched.health
     assert (line.ranks, [gpu for _, gpu, *_ in line.paces]) == (2, [2, 3])
-    assert watched.pids == {0: 11, 1: 12}
+    assert watched.parts[0].pids == {0: 11, 1: 12}

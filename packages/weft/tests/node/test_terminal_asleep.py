@@ -19,10 +19,10 @@ def test_the_time_asleep_does_not_count_as_idle(
     terminal = Terminal(tmp_path, selectors.DefaultSelector(), 60.0)
     terminal.connect(1, lambda: None)
 
-    for still in (True, False):
+    for asleep in (True, False):
         for _ in range(7):
             clock["now"] += 10.0
-            terminal.stand(still=still)
-            why = terminal.look()
-        assert bool(why) is not still
+            terminal.pause(asleep=asleep)
+            why = terminal.poll()
+        assert bool(why) is not asleep
     assert terminal.idled

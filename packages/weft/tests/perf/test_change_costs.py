@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.simulate.resize_text import read_resize
+from weft.app.simulate.setup import read_resize
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId
 from weft.perf.change_costs import StatedCosts

@@ -9,10 +9,11 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from tests.seeds import seeds
 
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.execution import Execution
@@ -21,10 +22,17 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
-from weft.perf.plans.law import Coefficients, PlanLaw
-from weft.perf.plans.learnt import SHAPE, LearntPlans, MeasuredStep, fit_reports, step_ms
-from weft.policies.rubick.policy import Rubick
+from weft.perf.plans.learnt import (
+    SHAPE,
+    Coefficients,
+    LearntPlans,
+    MeasuredStep,
+    PlanLaw,
+    fit_reports,
+    step_ms,
+)
 from weft.policies.weft.policy import Weft
+from weft_papers.rubick.policy import Rubick
 
 DP, GC, ZERO = Execution(), Execution(checkpointing=True), Execution(zero=2)
 BOTH, OFFLOAD = Execution(zero=2, checkpointing=True), Execution(zero=2, offload=True)
@@ -51,7 +59,7 @@ def learn(job: Job, seen: list[tuple[Execution, int]], law: PlanLaw = LAW) -> Le
     for plan, gpus in seen:
         on = Allocation((Slice(NodeId("n0"), tuple(range(gpus))),), plan=plan.on(gpus))
         report = Report(step_s=truth(plan, gpus, law), batch=float(BATCH))
-        plans.observe(job, KIND, report, Attempt(1, on, 0.0, 60.0, 60.0))
+        plans.observe(job, KIND, report, AttemptSource(1, on, 0.0, 60.0, 60.0))
     return plans
 
 
@@ -131,14 +139,14 @@ def test_models_that_are_divided_are_predicted_as_well() -> None:
     for plan, gpus in [*product((DP, tp, pp), (2, 4, 8)), (DP, 1)]:
         on = Allocation((Slice(NodeId("n0"), tuple(range(gpus))),), plan=plan.on(gpus))
         report = Report(step_s=step_s(plan, gpus), batch=float(BATCH))
-        plans.observe(job, KIND, report, Attempt(1, on, 0.0, 60.0, 60.0))
+        plans.observe(job, KIND, report, AttemptSource(1, on, 0.0, 60.0, 60.0))
 
     off = [abs(log(predict(plans, job, far, gpus) / step_s(far, gpus))) for gpus in (4, 8)]
 
     assert max(off) < 0.15, off
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 def test_whatever_is_reported_speeds_are_numbers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tp, pp = Execution(tensor=2), Execution(pipeline=2)
@@ -146,7 +154,7 @@ def test_whatever_is_reported_speeds_are_numbers(seed: int) -> None:
     for plan, gpus in product(job.plans, (2, 4, 8)):
         on = Allocation((Slice(NodeId("n0"), tuple(range(gpus))),), plan=plan.on(gpus))
         report = Report(step_s=float(np.exp(rng.normal(0.0, 4.0))), batch=float(BATCH))
-        plans.observe(job, KIND, report, Attempt(1, on, 0.0, 60.0, 60.0))
+        plans.observe(job, KIND, report, AttemptSource(1, on, 0.0, 60.0, 60.0))
 
     for gpus in (1, 16, 32):
         rates = [choice.rate for choice in plans.choices(job, Config(KIND, 1, gpus))]

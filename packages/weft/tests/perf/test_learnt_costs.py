@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.perf.learnt_costs import LearntCosts
 
@@ -15,8 +15,10 @@ def job(name: str, model: str = "bert") -> Job:
     return Job(JobId(name), model=model)
 
 
-def attempt(number: int, took: float, node: str = "n0") -> Attempt:
-    return Attempt(number, Allocation((Slice(NodeId(node), (0,)),)), 100.0, 100.0 + took, took)
+def attempt(number: int, took: float, node: str = "n0") -> AttemptSource:
+    return AttemptSource(
+        number, Allocation((Slice(NodeId(node), (0,)),)), 100.0, 100.0 + took, took
+    )
 
 
 def test_the_first_report_of_an_attempt_tells_what_its_start_took() -> None:

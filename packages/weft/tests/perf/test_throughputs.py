@@ -59,10 +59,7 @@ def test_without_steps_the_length_is_on_the_reference_kind(tmp_path: Path) -> No
 
 def test_what_is_believed_is_the_table(tmp_path: Path) -> None:
     beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE), restart_cost=7.0))
-    jobs = [
-        Job(JobId("a"), model="A3C"),
-        Job(JobId("b"), demand=Demand(2), model=BIG),
-    ]
+    jobs = [Job(JobId("a"), model="A3C"), Job(JobId("b"), demand=Demand(2), model=BIG)]
     table = view_of(8, *jobs).table
     first, second = np.array([0, 0]), np.array([0, 1])
 

@@ -1,25 +1,25 @@
-"""Who is welcomed without a decision and until when, and what users without a weight get."""
+"""Which jobs start without a decision and until when, and what users without a weight get."""
 
 from __future__ import annotations
 
 from weft.core.model.job import Demand, Job, JobId
-from weft.pieces.users import entitle
 from weft.policies.las import Las
 from weft.testing import view_of
+from weft_papers.gandiva_fair.users import entitle
 
 
 def test_who_comes_alone_is_looked_at_again_in_a_quantum_unless_there_are_queues() -> None:
     free = view_of(2).free
     small, large = (Job(JobId("a"), demand=Demand(gpus)) for gpus in (1, 4))
 
-    whole = Las(quantum=100.0).welcome(small, free, 50.0)
-    queued = Las(quantum=100.0, thresholds=(10.0,)).welcome(small, free, 50.0)
+    whole = Las(quantum=100.0).fast_start(small, free, 50.0)
+    queued = Las(quantum=100.0, thresholds=(10.0,)).fast_start(small, free, 50.0)
 
     assert whole is not None
     assert queued is not None
     assert (whole.wake_at, queued.wake_at) == (150.0, None)
     assert whole.changes == queued.changes
-    assert Las().welcome(large, free, 50.0) is None
+    assert Las().fast_start(large, free, 50.0) is None
 
 
 def test_a_user_without_a_weight_has_half_of_what_a_weight_of_two_gives() -> None:

@@ -8,18 +8,24 @@ import pytest
 
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand
-from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, grow_shares
+from weft.pieces.size.min_share import (
+    DeadlineDemand,
+    Promises,
+    ShareSchedule,
+    fill_all,
+    grow_shares,
+)
 from weft.pieces.size.promised import levels_of
 
 LEVELS = (1, 2, 4, 8)
 TOY = (1.0, 1.8, 3.0, 4.0)
 
 
-def toy(work: float, deadline: float) -> Ask:
-    return Ask(work, deadline, LEVELS, TOY)
+def toy(work: float, deadline: float) -> DeadlineDemand:
+    return DeadlineDemand(work, deadline, LEVELS, TOY)
 
 
-def short(schedule: Schedule) -> tuple[dict[float, int], float, float]:
+def short(schedule: ShareSchedule) -> tuple[dict[float, int], float, float]:
     return dict(schedule.steps), schedule.real_end, schedule.end
 
 
@@ -70,8 +76,8 @@ def test_late_start_with_one_level_less_before() -> None:
 
 @pytest.mark.parametrize("worst_first", [False, True])
 def test_spare_gpus_go_to_who_scales(worst_first: bool) -> None:
-    bad = Ask(1000.0, 6000.0, LEVELS, (1.0, 1.2, 1.3, 1.35), held=1)
-    good = Ask(1000.0, 6000.0, LEVELS, (1.0, 1.95, 3.8, 7.4))
+    bad = DeadlineDemand(1000.0, 6000.0, LEVELS, (1.0, 1.2, 1.3, 1.35), held=1)
+    good = DeadlineDemand(1000.0, 6000.0, LEVELS, (1.0, 1.95, 3.8, 7.4))
     promises = Promises(0.0, 3)
     schedules = fill_all(promises, [bad, good])
 
@@ -82,7 +88,7 @@ def test_spare_gpus_go_to_who_scales(worst_first: bool) -> None:
 
 def test_a_restart_that_is_planned_for_needs_a_larger_share() -> None:
     free = Promises(0.0, 8).fill(toy(590.0, 600.0))
-    costly = Promises(0.0, 8).fill(Ask(590.0, 600.0, LEVELS, TOY, restart_s=30.0))
+    costly = Promises(0.0, 8).fill(DeadlineDemand(590.0, 600.0, LEVELS, TOY, restart_s=30.0))
 
     assert free.at(0.0) == 1
     assert costly.at(0.0) == 2
@@ -97,7 +103,7 @@ def test_levels_are_powers_of_two_inside_a_node_and_of_whole_nodes() -> None:
 
 
 def test_who_fits_on_no_gpus_that_are_left_never_ends() -> None:
-    schedule = Promises(0.0, 2).fill(Ask(100.0, 600.0, (4,), (4.0,)))
+    schedule = Promises(0.0, 2).fill(DeadlineDemand(100.0, 600.0, (4,), (4.0,)))
 
     assert short(schedule) == ({0.0: 0}, inf, inf)
     assert not schedule.met

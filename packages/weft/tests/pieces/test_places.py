@@ -76,10 +76,7 @@ def test_a_consolidated_gang_waits_for_the_least_number_of_nodes() -> None:
     assert consolidate(job(4), spread) is None
     assert consolidate(job(8), spread) is None
     assert places(consolidate(job(3), spread)) == {"v100-0": (1, 2, 3)}
-    assert places(consolidate(job(8), whole)) == {
-        "v100-1": (0, 1, 2, 3),
-        "v100-2": (0, 1, 2, 3),
-    }
+    assert places(consolidate(job(8), whole)) == {"v100-1": (0, 1, 2, 3), "v100-2": (0, 1, 2, 3)}
 
 
 def test_gaps_are_filled_from_the_fullest_node() -> None:

@@ -13,7 +13,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
-from weft.pieces.order.plain_left import SECONDS, Estimates, next_rise, plain_left
+from weft.pieces.order.plain_left import SECONDS, LengthEstimates, next_rise, plain_left
 from weft.policies.weft.plain import raise_gang
 from weft.predict.alike.predictor import Alike
 from weft.testing import view_of
@@ -41,7 +41,7 @@ def ran(view: View, seconds: float) -> View:
 def test_a_certain_length_is_counted_down() -> None:
     view = ran(view_of(8, ("a", 1, 300.0)), 100.0)
 
-    first = plain_left(view, UNKNOWN, Estimates())
+    first = plain_left(view, UNKNOWN, LengthEstimates())
     later = plain_left(ran(view, 110.0), UNKNOWN, first.estimates)
 
     assert first.seconds.tolist() == [300.0]
@@ -52,7 +52,7 @@ def test_a_certain_length_is_counted_down() -> None:
 def test_who_outlives_it_needs_as_much_again_in_doublings_of_a_minute() -> None:
     view = ran(view_of(8, ("a", 1, 0.0)), 100.0)
 
-    left = plain_left(view, UNKNOWN, Estimates())
+    left = plain_left(view, UNKNOWN, LengthEstimates())
 
     assert left.seconds.tolist() == [120.0]
     assert next_rise(view, left, ALL, np.array([120.0])) == pytest.approx(20.0)
@@ -64,7 +64,7 @@ def test_a_spread_prediction_is_asked_for_again_at_the_next_doubling_alone() -> 
     view = ran(view_of(8, ("a", 1, inf)), 70.0)
     view = replace(view, knowledge=Knowledge(alike(*past)))
 
-    first = plain_left(view, UNKNOWN, Estimates())
+    first = plain_left(view, UNKNOWN, LengthEstimates())
     same = plain_left(ran(view, 119.0), UNKNOWN, first.estimates)
     later = plain_left(ran(view, 121.0), UNKNOWN, same.estimates)
 
@@ -77,7 +77,7 @@ def test_a_spread_prediction_is_asked_for_again_at_the_next_doubling_alone() -> 
 
 def test_it_is_asked_for_again_once_a_job_is_twice_as_old() -> None:
     view = replace(view_of(8, ("a", 1, inf)), knowledge=Knowledge(alike(*[30.0] * 50)))
-    first = plain_left(view, UNKNOWN, Estimates())
+    first = plain_left(view, UNKNOWN, LengthEstimates())
     more = replace(view, knowledge=Knowledge(alike(*[9000.0] * 50)))
 
     soon = plain_left(replace(more, now=view.now + 599.0), UNKNOWN, first.estimates)
@@ -92,12 +92,12 @@ def test_what_was_predicted_stays_with_its_job_when_others_leave_and_come() -> N
         view_of(8, *((name, 1, inf) for name in "abc")), knowledge=Knowledge(alike(60.0))
     )
     nothing = np.full(3, np.nan)
-    before = plain_left(view, nothing, Estimates()).estimates
+    before = plain_left(view, nothing, LengthEstimates()).estimates
     marked = before.predicted.copy()
     marked[:, SECONDS:] = np.array([[1000.0], [2000.0], [3000.0]])
     part = view.without(np.array([False, True, False]))
 
-    left = plain_left(part, nothing[:2], Estimates(marked))
+    left = plain_left(part, nothing[:2], LengthEstimates(marked))
     again = plain_left(view, nothing, left.estimates)
 
     assert left.seconds.tolist() == [1000.0, 3000.0]
@@ -109,14 +109,14 @@ def test_a_job_that_has_not_run_is_thought_to_be_one_of_the_short_ones() -> None
     past = [30.0] * 50 + [8000.0] * 10
     view = view_of(8, ("a", 1, inf))
 
-    left = plain_left(replace(view, knowledge=Knowledge(alike(*past))), UNKNOWN, Estimates())
+    left = plain_left(replace(view, knowledge=Knowledge(alike(*past))), UNKNOWN, LengthEstimates())
 
     assert left.seconds[0] < 100.0
-    assert left.seconds[0] < plain_left(ran(view, 9000.0), UNKNOWN, Estimates()).seconds[0]
+    assert left.seconds[0] < plain_left(ran(view, 9000.0), UNKNOWN, LengthEstimates()).seconds[0]
 
 
 def test_what_a_job_reports_comes_before_what_is_predicted() -> None:
-    left = plain_left(view_of(8, ("a", 1, 300.0)), np.array([40.0]), Estimates())
+    left = plain_left(view_of(8, ("a", 1, 300.0)), np.array([40.0]), LengthEstimates())
 
     assert left.seconds.tolist() == [40.0]
     assert next_rise(view_of(8, ("a", 1, 300.0)), left, ALL, np.array([0.0])) == inf
@@ -125,7 +125,7 @@ def test_what_a_job_reports_comes_before_what_is_predicted() -> None:
 def test_without_a_predictor_the_service_of_past_jobs_tells() -> None:
     view = replace(view_of(8, ("a", 1, inf), ("b", 4, inf)), history=np.full(200, 400.0))
 
-    left = plain_left(view, np.full(2, np.nan), Estimates())
+    left = plain_left(view, np.full(2, np.nan), LengthEstimates())
 
     assert left.seconds.tolist() == pytest.approx([400.0, 100.0])
     assert left.estimates.past is not None
@@ -135,7 +135,7 @@ def test_without_a_predictor_the_service_of_past_jobs_tells() -> None:
 def test_beyond_all_past_jobs_less_than_one_of_them_would_end() -> None:
     view = replace(ran(view_of(8, ("a", 1, inf)), 4000.0), history=np.full(200, 400.0))
 
-    left = plain_left(view, UNKNOWN, Estimates())
+    left = plain_left(view, UNKNOWN, LengthEstimates())
 
     assert left.seconds.tolist() == [200 * 6500.0]
 

@@ -15,12 +15,14 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.core.state.state import State
 from weft.pieces.admit.starting import Preempt
-from weft.pieces.order.attained import AttainedService, Queues, rank_queues
-from weft.pieces.order.gittins import (
+from weft.pieces.order.attained import (
+    AttainedService,
+    Queues,
     best_gittins_index,
     coarse_gittins_index,
     gittins_index,
     past_service,
+    rank_queues,
 )
 from weft.pieces.pack import pack
 from weft.pieces.parts import follow, run_order
@@ -63,7 +65,7 @@ def test_jobs_sink_at_the_thresholds_of_what_they_attained(
         ("a", 1, 99.0, False), ("b", 2, 50.0, False), ("c", 4, 99.0, False), ("d", 8, 125.0, False)
     )
 
-    standing = Queues((100.0, 1000.0), by_time).stand(view)
+    standing = Queues((100.0, 1000.0), by_time).find_standing(view)
 
     assert standing.queue.tolist() == expected
 
@@ -72,42 +74,42 @@ def test_earlier_queues_go_first() -> None:
     view = view_of_served(("a", 1, 500.0, False), ("b", 1, 5.0, False), ("c", 1, 50.0, False))
     queues = Queues((10.0, 100.0))
 
-    assert names(view, queues.order(view, queues.stand(view))) == "bca"
+    assert names(view, queues.order(view, queues.find_standing(view))) == "bca"
 
 
 def test_running_jobs_stand_before_waiting_ones_of_their_queue_next_time() -> None:
     view = view_of_served(("a", 1, 0.0, False), ("b", 1, 0.0, True), ("c", 1, 0.0, True))
     queues = Queues((100.0,))
-    standing = queues.stand(view)
+    standing = queues.find_standing(view)
     order = queues.order(view, standing)
     assert names(view, order) == "abc"
 
     memory = queues.remember(standing, order, view.running())
     again = replace(view, memory=memory)
 
-    assert names(again, queues.order(again, queues.stand(again))) == "bca"
+    assert names(again, queues.order(again, queues.find_standing(again))) == "bca"
 
 
 def test_newcomers_stand_behind_those_who_are_there() -> None:
     old = view_of_served(("a", 1, 0.0, False), ("b", 1, 0.0, False))
     queues = Queues((100.0,))
-    standing = queues.stand(old)
+    standing = queues.find_standing(old)
     memory = queues.remember(standing, np.array([1, 0]), old.running())
     view = view_of_served(("a", 1, 0.0, False), ("b", 1, 0.0, False), ("c", 1, 0.0, False))
     again = replace(view, memory=memory)
 
-    assert names(again, queues.order(again, queues.stand(again))) == "bac"
+    assert names(again, queues.order(again, queues.find_standing(again))) == "bac"
 
 
 def test_those_who_sank_earlier_stand_before_those_who_sank_later() -> None:
     before = view_of_served(*((name, 1, 0.0, False) for name in "abc"))
     queues = Queues((100.0,))
-    standing = queues.stand(before)
+    standing = queues.find_standing(before)
     memory = queues.remember(standing, np.arange(3), before.running())
     view = view_of_served(("a", 1, 110.0, False), ("b", 1, 150.0, False), ("c", 1, 120.0, False))
     again = replace(view, memory=memory)
 
-    assert names(again, queues.order(again, queues.stand(again))) == "bca"
+    assert names(again, queues.order(again, queues.find_standing(again))) == "bca"
 
 
 def test_the_other_rule_orders_by_first_start() -> None:
@@ -116,18 +118,18 @@ def test_the_other_rule_orders_by_first_start() -> None:
         view.table.set(row, Column.STARTED, started)
     queues = Queues((100.0,), sticky=False)
 
-    assert names(view, queues.order(view, queues.stand(view))) == "cab"
+    assert names(view, queues.order(view, queues.find_standing(view))) == "cab"
 
 
 def test_a_job_that_left_is_forgotten_and_the_others_keep_their_queue() -> None:
     queues = Queues((100.0,))
     full = view_of_served(*((name, 1, 200.0, False) for name in "abc"))
-    standing = queues.stand(full)
+    standing = queues.find_standing(full)
     memory = queues.remember(standing, np.array([2, 1, 0]), full.running())
 
     rest = replace(full.restrict(np.array([True, False, True])), memory=memory)
 
-    assert names(rest, queues.order(rest, queues.stand(rest))) == "ca"
+    assert names(rest, queues.order(rest, queues.find_standing(rest))) == "ca"
 
 
 # ---- when it changes
@@ -137,7 +139,7 @@ def test_the_next_change_is_when_a_running_job_sinks() -> None:
     view = view_of_served(("a", 2, 20.0, True), ("b", 1, 90.0, True), ("c", 1, 99.0, False))
     queues = Queues((100.0, 1000.0))
 
-    at = queues.next_change(view, queues.stand(view), view.running())
+    at = queues.next_change(view, queues.find_standing(view), view.running())
 
     assert at == NOW + 10.0
 
@@ -146,7 +148,7 @@ def test_in_the_last_queue_nothing_changes_any_more() -> None:
     view = view_of_served(("a", 1, 200.0, True))
     queues = Queues((100.0,))
 
-    assert queues.next_change(view, queues.stand(view), view.running()) is None
+    assert queues.next_change(view, queues.find_standing(view), view.running()) is None
 
 
 def test_a_job_that_waited_long_for_what_it_ran_rises_to_the_first_queue() -> None:
@@ -154,7 +156,7 @@ def test_a_job_that_waited_long_for_what_it_ran_rises_to_the_first_queue() -> No
     queues = Queues((100.0,), knob=2.0)
     assert queues.promotes
 
-    standing = queues.stand(view)  # a first look: nobody's wait before it counts less
+    standing = queues.find_standing(view)  # a first look: nobody's wait before it counts less
 
     assert standing.queue.tolist() == [0.0, 1.0]
     assert standing.service0.tolist() == [200.0, 0.0]
@@ -164,7 +166,7 @@ def test_the_next_rise_is_when_the_wait_reaches_the_knob() -> None:
     view = view_of_served(("b", 1, 400.0, False))
     queues = Queues((100.0,), knob=2.0)
 
-    at = queues.next_change(view, queues.stand(view), view.running())
+    at = queues.next_change(view, queues.find_standing(view), view.running())
 
     assert at == NOW + 200.0
 
@@ -172,7 +174,7 @@ def test_the_next_rise_is_when_the_wait_reaches_the_knob() -> None:
 def test_a_job_that_never_ran_does_not_rise() -> None:
     view = view_of_served(("a", 1, 0.0, False))
     queues = Queues((100.0,), knob=2.0)
-    standing = queues.stand(view)
+    standing = queues.find_standing(view)
 
     assert queues.next_change(view, standing, view.running()) is None
     assert standing.wait0.tolist() == [NOW]
@@ -271,7 +273,7 @@ def test_a_long_past_is_summarised_by_its_recent_quantiles() -> None:
 def test_waiting_jobs_of_the_first_queue_are_not_promoted_and_keep_what_they_attained() -> None:
     view = view_of_served(("young", 1, 20.0, False), ("old", 1, 150.0, False))
 
-    standing = Queues((100.0,), knob=2.0).stand(view)
+    standing = Queues((100.0,), knob=2.0).find_standing(view)
 
     assert standing.queue.tolist() == [0.0, 0.0]
     assert standing.service0.tolist() == [0.0, 150.0]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.state.cells import Floats
-from weft.pieces.size.hold_times import HoldTimes, key_of
+from weft.pieces.size.change_seconds import HoldTimes, key_of
 from weft.policies.weft.policy import flatten_large, rank_weights, share_ranks
-from weft.policies.weft.values import Changes, restart_values
+from weft.policies.weft.values import ChangePrices, restart_values
 from weft.testing import view_of
 
 SPEED = np.array([[0.5, 1.0]])
@@ -20,7 +20,7 @@ W = np.array([1.0])
 def values(held: int, left: float, cost: float, change: float | None = None) -> Floats:
     each = np.full((1, 2), cost)
     other = each if change is None else np.full((1, 2), change)
-    changes = Changes(
+    changes = ChangePrices(
         each, other, np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 3600.0), 600.0
     )
     worth: Floats = restart_values(SPEED, np.array([float(held)]), W, np.array([left]), changes)[0]

@@ -20,7 +20,7 @@ from weft.perf.throughputs import ThroughputBeliefs, Throughputs
 from weft.pieces.share import pair_choices
 from weft.pieces.share.pair_choices import share_devices
 from weft.pieces.share.partners import find_partners
-from weft.pieces.size.checkpoint_moves import Worth
+from weft.pieces.size.change_seconds import Worth
 from weft.policies.weft.policy import Weft
 from weft.solve.multiple_choice import Answer
 from weft.testing import view_of

@@ -109,8 +109,7 @@ def test_who_ran_out_of_memory_beside_others_starts_again_alone() -> None:
     world.submit("large")
 
     world.tell(
-        Failed(JobId("large"), 1, "", retry=True, lost=True, code=1, out_of_memory=True),
-        after=60.0,
+        Failed(JobId("large"), 1, "", retry=True, lost=True, code=1, out_of_memory=True), after=60.0
     )
     assert world.started == ["first", "large"]
     world.finish("first")

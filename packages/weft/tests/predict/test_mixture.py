@@ -5,21 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.predict.alike.mixture import (
-    Sample,
-    decayed,
-    mean,
-    mix,
-    prior,
-    quantile,
-)
+from weft.predict.alike.mixture import WeightedLengths, decayed, mean, mix, prior, quantile
 
 TEN = np.array([60.0, 90, 120, 300, 600, 900, 1800, 3600, 7200, 14400])
 P = (0.1, 0.5, 0.9)
 
 
-def even(*x: float) -> Sample:
-    return Sample(np.array(x, dtype=float), np.ones(len(x)))
+def even(*x: float) -> WeightedLengths:
+    return WeightedLengths(np.array(x, dtype=float), np.ones(len(x)))
 
 
 @pytest.mark.parametrize(
@@ -71,4 +64,4 @@ def test_weights_halve_with_every_half_life_of_ends() -> None:
     x, w = np.array([100.0, 400.0, 1600.0]), decayed(3, 1.0)
 
     assert w.tolist() == [0.25, 0.5, 1.0]
-    assert mean(Sample(x, w)) == pytest.approx(1042.857, abs=1e-3)
+    assert mean(WeightedLengths(x, w)) == pytest.approx(1042.857, abs=1e-3)

@@ -11,18 +11,18 @@ from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.predict.history import History
+from weft.predict.history import HistoryPredictor
 from weft.predict.noisy import Noisy
 from weft.predict.none import NoPredictor
 from weft.predict.oracle import Oracle
 from weft.sim.physics import Physics
 
 
-def table_of(*jobs: Job, first: int = 0) -> Table:
-    table = Table()
+def table_of(*jobs: Job, first: int = 0) -> JobTable:
+    table = JobTable()
     for seq, job in enumerate(jobs, first):
         table.add(job, seq)
     return table
@@ -155,18 +155,18 @@ def test_estimates_follow_jobs_as_rows_move_and_numbers_grow() -> None:
 
 
 def test_nothing_is_estimated_of_nobody() -> None:
-    assert Hinted().remaining(Table(), 0.0).size == 0
+    assert Hinted().remaining(JobTable(), 0.0).size == 0
 
 
 # ---- history
 
 
 def test_before_any_job_has_finished_nothing_is_known() -> None:
-    assert History().remaining(table_of(job()), 0.0).tolist() == [math.inf]
+    assert HistoryPredictor().remaining(table_of(job()), 0.0).tolist() == [math.inf]
 
 
 def test_the_past_is_a_geometric_mean() -> None:
-    history = History()
+    history = HistoryPredictor()
     for ran in (10.0, 100.0, 1000.0):
         history.learn(finished(job(model="bert"), ran))
 
@@ -174,7 +174,7 @@ def test_the_past_is_a_geometric_mean() -> None:
 
 
 def test_jobs_alike_are_asked_before_wider_groups() -> None:
-    history = History(min_samples=2)
+    history = HistoryPredictor(min_samples=2)
     learned = (
         (job(tenant="t", user="u", model="m"), 10.0),
         (job(tenant="t", user="u", model="other"), 1000.0),
@@ -211,14 +211,14 @@ def test_jobs_alike_are_asked_before_wider_groups() -> None:
 
 
 def test_too_few_samples_are_not_enough_for_a_group_but_for_the_cluster_one_is() -> None:
-    history = History(min_samples=3)
+    history = HistoryPredictor(min_samples=3)
     history.learn(finished(job(model="m"), 50.0))
 
     assert history.remaining(table_of(job(model="m")), 0.0).tolist() == pytest.approx([50.0])
 
 
 def test_parts_of_a_gpu_are_a_size_of_their_own() -> None:
-    history = History(min_samples=1)
+    history = HistoryPredictor(min_samples=1)
     half = Job(JobId("h"), demand=Demand(1, share=0.5))
     history.learn(finished(half, 20.0))
     history.learn(finished(job(), 2000.0))
@@ -227,7 +227,7 @@ def test_parts_of_a_gpu_are_a_size_of_their_own() -> None:
 
 
 def test_an_estimate_is_made_when_a_job_is_first_seen() -> None:
-    history, table = History(min_samples=1), table_of(job("a"))
+    history, table = HistoryPredictor(min_samples=1), table_of(job("a"))
     history.learn(finished(job(), 50.0))
     assert history.remaining(table, 0.0).tolist() == pytest.approx([50.0])
 
@@ -238,7 +238,7 @@ def test_an_estimate_is_made_when_a_job_is_first_seen() -> None:
 
 
 def test_a_job_of_no_length_counts_as_a_second() -> None:
-    history = History(min_samples=1)
+    history = HistoryPredictor(min_samples=1)
 
     history.learn(finished(job(), 0.0))
 
@@ -256,4 +256,8 @@ def test_without_knowledge_every_job_may_take_for_ever() -> None:
 
 
 def test_every_predictor_names_itself() -> None:
-    assert [p.label for p in (Hinted(), History(), NoPredictor())] == ["hinted", "history", "none"]
+    assert [p.label for p in (Hinted(), HistoryPredictor(), NoPredictor())] == [
+        "hinted",
+        "history",
+        "none",
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weft
-from weft.report.grid import heat_maps, read_grid
+from weft.report.figures import heat_maps, read_grid
 
 
 def test_two_settings_that_vary_are_rows_and_columns() -> None:

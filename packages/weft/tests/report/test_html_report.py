@@ -12,12 +12,19 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.report.figures import jct_by_size, jct_cdf, over_time
-from weft.report.headline import against_first, headline
 from weft.report.html import render, unpack, write_report
-from weft.report.scores import table
+from weft.report.scores import against_first, headline, table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.collect import TIMELINE_BARS, TIMELINE_GPUS
-from weft.sim.result import Bar, Bars, Outcome, PerJob, Result, Series, UserShare
+from weft.sim.result import (
+    ClusterSeries,
+    Outcome,
+    PerJob,
+    Result,
+    TimelineBar,
+    TimelineBars,
+    UserShare,
+)
 
 HOUR = 3600.0
 NEVER = float("nan")
@@ -27,7 +34,7 @@ def outcome(
     policy: str = "fifo",
     *ends_h: float,
     predictor: str = "none",
-    bars: tuple[Bar, ...] = (),
+    bars: tuple[TimelineBar, ...] = (),
     **metrics: float,
 ) -> Outcome:
     """Jobs of 1, 2, 3, ... GPUs submitted at 0 that end at these hours."""
@@ -41,8 +48,10 @@ def outcome(
     gpus = np.arange(1.0, len(end) + 1)
     rows = PerJob(names, zero, zero, end, zero, zero, gpus, end / HOUR, end / HOUR)
     at = np.linspace(0.0, 9 * HOUR, 3 if len(done) else 0)
-    timeline = Bars.of((b.node, b.gpu, b.job, b.start_s, b.end_s) for b in bars)
-    return Outcome(policy, predictor, known, {"p50": 0.5}, 1.0, rows, Series(at, at, at), timeline)
+    timeline = TimelineBars.of((b.node, b.gpu, b.job, b.start_s, b.end_s) for b in bars)
+    return Outcome(
+        policy, predictor, known, {"p50": 0.5}, 1.0, rows, ClusterSeries(at, at, at), timeline
+    )
 
 
 def result(*outcomes: Outcome, workload: str = "tiny", seeds: tuple[int, ...] = (0,)) -> Result:
@@ -65,7 +74,7 @@ def figures_in(text: str) -> dict[str, Any]:
 
 
 def test_every_section_is_there_in_order() -> None:
-    text = page(result(outcome(bars=(Bar("v100-0", 0, "job-0", 0.0, HOUR),))))
+    text = page(result(outcome(bars=(TimelineBar("v100-0", 0, "job-0", 0.0, HOUR),))))
 
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == [
@@ -151,7 +160,7 @@ def test_a_timeline_that_is_too_large_is_explained() -> None:
 
 def test_what_users_typed_is_escaped() -> None:
     evil = "<script>alert(1)</script>"
-    bars = (Bar(evil, 0, evil, 0.0, HOUR),)
+    bars = (TimelineBar(evil, 0, evil, 0.0, HOUR),)
 
     text = page(result(outcome(evil, bars=bars, predictor=evil), workload=evil))
 
@@ -168,7 +177,6 @@ def test_files_are_called_by_their_name() -> None:
 
 
 def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     what = result(outcome(), outcome("srtf", 1.0, 2.0, 3.0))
 
     for name in ("one", "two"):
@@ -200,8 +208,6 @@ def test_a_missing_plotly_is_answered_with_the_extra(
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-
     with pytest.raises(InvalidConfig, match="cannot write the report"):
         write_report(result(outcome()), tmp_path / "missing" / "report.html")
 
@@ -241,10 +247,10 @@ def test_sizes_fall_into_their_classes() -> None:
 
 def test_timeline_rows_follow_nodes_and_sharers_lie_side_by_side() -> None:
     bars = (
-        Bar("n-10", 0, "job-0", 0.0, HOUR),
-        Bar("n-2", 1, "job-0", 0.0, 2 * HOUR),
-        Bar("n-2", 1, "job-1", HOUR, 3 * HOUR),
-        Bar("n-2", 1, "job-2", 3 * HOUR, 4 * HOUR),
+        TimelineBar("n-10", 0, "job-0", 0.0, HOUR),
+        TimelineBar("n-2", 1, "job-0", 0.0, 2 * HOUR),
+        TimelineBar("n-2", 1, "job-1", HOUR, 3 * HOUR),
+        TimelineBar("n-2", 1, "job-2", 3 * HOUR, 4 * HOUR),
     )
 
     chart = timelines(result(outcome(bars=bars)).outcomes)["fifo"]
@@ -257,7 +263,7 @@ def test_timeline_rows_follow_nodes_and_sharers_lie_side_by_side() -> None:
 
 
 def test_the_reader_chooses_between_timelines() -> None:
-    bars = (Bar("v100-0", 0, "job-0", 0.0, HOUR),)
+    bars = (TimelineBar("v100-0", 0, "job-0", 0.0, HOUR),)
 
     text = page(result(outcome("a", bars=bars), outcome("b", bars=bars), outcome("c")))
 

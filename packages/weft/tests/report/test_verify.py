@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from weft.report.result_files import read_runs
-from weft.report.verify import Level, verify
+from weft.report.verify import Severity, verify
 
 HEAD = "# gpus: 4\n# knows: nothing\n# seeds: 3\n# intervals: yes\n"
 HEAD += "run,job,submit_s,start_s,end_s,gpus\n"
@@ -20,7 +20,7 @@ def wrong(path: Path, text: str) -> dict[str, str]:
     return {
         finding.check: finding.text
         for finding in verify(read_runs(path))
-        if finding.level is Level.WRONG
+        if finding.level is Severity.WRONG
     }
 
 
@@ -32,8 +32,8 @@ def test_our_own_results_stand_up(policy: str, tmp_path: Path) -> None:
 
     levels = {finding.check: finding.level for finding in verify(read_runs(path))}
 
-    assert Level.WRONG not in levels.values()
-    assert levels["capacity"] is levels["all jobs"] is levels["mean"] is Level.OK
+    assert Severity.WRONG not in levels.values()
+    assert levels["capacity"] is levels["all jobs"] is levels["mean"] is Severity.OK
 
 
 def test_gpus_that_are_not_there_are_counted(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_costs_must_be_alike(tmp_path: Path) -> None:
     assert problems["costs"] == "of a start: a 30.0 s, b 2.0 s"
 
 
-@pytest.mark.parametrize(("starts", "level"), [(1, Level.OK), (2, Level.UNKNOWN)])
+@pytest.mark.parametrize(("starts", "level"), [(1, Severity.OK), (2, Severity.UNKNOWN)])
 def test_restarts_that_cost_nobody_anything_are_pointed_out(
-    starts: int, level: Level, tmp_path: Path
+    starts: int, level: Severity, tmp_path: Path
 ) -> None:
     head = HEAD.replace("gpus\n", "gpus,startup_s\n").replace("# gpus,startup_s", "# gpus")
     path = tmp_path / "runs.csv"

@@ -6,7 +6,8 @@ import pytest
 
 from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
-from weft.runtime.records.entitlement import Entitlement
+from weft.core.spec.part_spec import PartSpec
+from weft.runtime.records.entitlement import Entitlement, TenantTerms
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
 
@@ -146,7 +147,7 @@ def test_rejected_jobs_have_failed_with_the_reason() -> None:
 
 def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() -> None:
     ledger = Ledger()
-    ledger.entitlement.rule({"u": 3.0}, {})
+    ledger.entitlement.terms = TenantTerms({"u": 3.0})
     for tenant, count in (("t", 8), ("u", 8)):
         for i in range(count):
             ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
@@ -170,7 +171,10 @@ def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() ->
 
 def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_rest() -> None:
     ledger = Ledger()
-    ledger.entitlement.rule({}, {"t": 2.0, "u@a100": 1.0})
+    limits = {"limits": {"t": 2.0, "u@a100": 1.0}}
+    ledger.entitlement.terms = TenantTerms.of(
+        PartSpec("fifo", wrappers=(PartSpec("quota", limits),))
+    )
     for tenant in ("t", "u"):
         for i in range(8):
             ledger.fold(0.0, facts.Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
@@ -181,4 +185,4 @@ def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_res
     again.load(ledger.entitlement.save())
 
     assert due == {"t": 200.0, "u": 600.0}
-    assert (again.rates, again.limits) == ({"t": 2.0, "u": 6.0}, {"t": 2.0})
+    assert (again.rates, dict(again.terms.limits)) == ({"t": 2.0, "u": 6.0}, {"t": 2.0})

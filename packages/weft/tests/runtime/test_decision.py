@@ -10,17 +10,10 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from tests.waiting import LIMIT_S
 
 from weft.core.events.actions import Start, Wake
-from weft.core.events.event import (
-    Decided,
-    Event,
-    Finished,
-    NodeUp,
-    PolicyChanged,
-    Submitted,
-    Woken,
-)
+from weft.core.events.event import Decided, Event, Finished, NodeUp, PolicyChanged, Submitted, Woken
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Demand, Job, JobId, NodeId
@@ -35,7 +28,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.runtime.deciding.decider import is_overdue
-from weft.runtime.deciding.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
+from weft.runtime.deciding.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, PolicyVerdict
 from weft.runtime.deciding.live_policy import live_policy
 from weft.runtime.deciding.replay import decide_again
 from weft.runtime.loop.clock import Clock
@@ -44,8 +37,8 @@ from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
 TAKES_S = 0.02
-SLOW = PartSpec("slow", wrappers=(PartSpec("firm"),))
-SAFE = PartSpec("fifo", {"backfill": True}, (PartSpec("firm"),))
+SLOW = PartSpec("slow", wrappers=(PartSpec("no_preempt"),))
+SAFE = PartSpec("fifo", {"backfill": True}, (PartSpec("no_preempt"),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +70,17 @@ class Bench:
         self.scheduler = Scheduler(policy, cluster, journal=lambda at, e: note.append((at, e)))
         self.clock = Clock(seconds=time.process_time)  # as fast on a busy machine
         self.decisions = Decisions(self.clock, policy=SLOW)
-        self.verdict: Verdict | None = None
+        self.verdict: PolicyVerdict | None = None
 
     def tell(self, event: Event, at: float | None = None) -> list[object]:
         self.noted.clear()
         now = self.clock.now if at is None else at
-        actions, due = self.scheduler.take_in(now, [event])
+        actions, due = self.scheduler.apply_events(now, [event])
         if due and not self.decisions.put_off(self.scheduler, now, self.noted):
             self.verdict = asyncio.run(self.decisions.ask(self.scheduler, now))
             if self.verdict is not None:
                 actions += self.decisions.adopt(self.scheduler, now, self.verdict)
-        return [*actions, *self.scheduler.asks()]
+        return [*actions, *self.scheduler.wake_request()]
 
 
 def submitted(name: str) -> Submitted:
@@ -128,7 +121,7 @@ def test_a_job_that_the_policy_fails_with_is_logged_once(caplog: pytest.LogCaptu
     why = {culprit: Reason(Blocker.SPARED, {"policy": "slow", "error": "OverflowError"})}
 
     for plan in (Plan(), Plan().explained(why), Plan().explained(why)):
-        bench.decisions.adopt(bench.scheduler, bench.clock.now, Verdict(plan))
+        bench.decisions.adopt(bench.scheduler, bench.clock.now, PolicyVerdict(plan))
 
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert line.endswith("job=a left out: policy 'slow' fails with it (OverflowError)")
@@ -189,7 +182,7 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
             for i in range(120)
         ]
         await asyncio.gather(*(driver.submit(job) for job in jobs))
-        async with asyncio.timeout(300.0):
+        async with asyncio.timeout(LIMIT_S):
             for i in range(120):
                 await driver.ended(JobId(f"j{i}"))
         await driver.close()
@@ -220,7 +213,7 @@ def test_a_service_that_comes_back_late_for_a_round_replays_the_same() -> None:
         journal=lambda at, event: after.append((at, event)),
     )
     for at, event in before:
-        back.recall(at, event)
+        back.apply_event(at, event)
     back.put_off(10.24)
     for at in (10.43, 10.44):
         back.step(at, [Woken()])

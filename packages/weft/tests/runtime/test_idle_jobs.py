@@ -9,7 +9,7 @@ from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.plan.reasons import device_word
 from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
 from weft.runtime.records.job_records import JobRecord
-from weft.service.responses.measurements import measurements_of
+from weft.service.responses.job_row import measurements_of
 
 A = JobId("a")
 ON = Allocation((Slice(NodeId("n"), (0, 1, 2, 3)),))
@@ -22,7 +22,7 @@ def record(**report: float) -> JobRecord:
 
 def look_for(idle: IdleJobs, minutes: range, job: JobRecord) -> list[int]:
     """At which minutes it is found idle."""
-    return [minute for minute in minutes if idle.look([job], 60.0 * minute)]
+    return [minute for minute in minutes if idle.find_idle([job], 60.0 * minute)]
 
 
 def test_a_job_whose_gpus_do_nothing_is_found_once_and_costs_gpu_hours() -> None:
@@ -40,7 +40,7 @@ def test_a_job_without_a_step_for_long_is_found_where_nobody_sees_its_gpus() -> 
 
     assert look_for(idle, range(12), record(steps=7.0)) == [10]
 
-    assert not idle.look([record(steps=8.0)], 60.0 * 12)
+    assert not idle.find_idle([record(steps=8.0)], 60.0 * 12)
     assert not idle.idle  # it goes on
 
 
@@ -53,10 +53,10 @@ def test_who_is_busy_or_says_nothing_of_itself_is_left_alone() -> None:
 
 def test_a_job_that_stands_still_has_no_speed_and_one_of_long_steps_has() -> None:
     idle, quick, slow = IdleJobs(), record(steps=7.0, step_s=0.1), record(steps=7.0, step_s=60.0)
-    idle.look([quick], 0.0)
+    idle.find_idle([quick], 0.0)
     assert not idle.stands_still(quick)
 
-    idle.look([quick], 90.0)
+    idle.find_idle([quick], 90.0)
 
     assert idle.stands_still(quick)
     assert not idle.stands_still(slow)  # its next step may yet come

@@ -28,7 +28,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state.wishes import wishes_of
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
-from weft.predict.history import History
+from weft.predict.history import HistoryPredictor
 from weft.runtime.loop.driver import Driver
 from weft.runtime.recovery.recover import freeze, reconcile, recover
 from weft.sim.engine import SimulatedEngine
@@ -39,7 +39,7 @@ N = Node(NodeId("n"), "cpu", 4, 4.0, 8.0)
 
 
 def make() -> Scheduler:
-    return Scheduler(Fifo(), Cluster(()), knowledge=Knowledge(History()))
+    return Scheduler(Fifo(), Cluster(()), knowledge=Knowledge(HistoryPredictor()))
 
 
 def on(*gpus: int) -> Allocation:
@@ -118,10 +118,7 @@ def test_what_was_not_answered_is_asked_again_and_what_is_gone_is_declared_so() 
     assert back.attempts() == {(A, 1), (B, 1), (C, 1), (C, 2)}
     assert events == []
     assert wishes == [Stop(C, 1), Start(Job(B), on(1), 1)]
-    assert lost == [
-        Failed(A, 1, "lost while the service was away", lost=True),
-        Stopped(C, 1),
-    ]
+    assert lost == [Failed(A, 1, "lost while the service was away", lost=True), Stopped(C, 1)]
     assert asked == [Start(Job(B), on(1), 1)]
 
 
@@ -143,7 +140,11 @@ def test_a_driver_that_writes_snapshots_comes_back_the_same() -> None:
 
     async def life(jobs: range) -> list[str]:
         driver = Driver(
-            engine, store, policy="fifo", knowledge=lambda: Knowledge(History()), snapshot_every=7
+            engine,
+            store,
+            policy="fifo",
+            knowledge=lambda: Knowledge(HistoryPredictor()),
+            snapshot_every=7,
         )
         await driver.open()
         for i in jobs:

@@ -18,11 +18,11 @@ STOPPED = Plan({JobId("a"): None})
 def stopped(*waiting: int) -> Scheduler:
     """Two GPUs from which `a` was stopped, beside jobs that wait for so many each."""
     scheduler = Scheduler(Fifo(), Cluster((NODE,)))
-    scheduler.recall(0.0, NodeUp(NODE))
+    scheduler.apply_event(0.0, NodeUp(NODE))
     for name, gpus in [("a", 2), *((f"w{i}", gpus) for i, gpus in enumerate(waiting))]:
-        scheduler.recall(0.0, Submitted(Job(JobId(name), demand=Demand(gpus))))
-    scheduler.recall(1.0, Decided(1, {JobId("a"): BOTH}))
-    scheduler.recall(2.0, Decided(2, STOPPED.changes))
+        scheduler.apply_event(0.0, Submitted(Job(JobId(name), demand=Demand(gpus))))
+    scheduler.apply_event(1.0, Decided(1, {JobId("a"): BOTH}))
+    scheduler.apply_event(2.0, Decided(2, STOPPED.changes))
     return scheduler
 
 
@@ -37,6 +37,6 @@ def test_whoever_fits_into_what_was_left_does_not_wait_for_long() -> None:
 
 def test_nobody_fits_and_there_is_time() -> None:
     scheduler = stopped(1)
-    scheduler.recall(2.0, Decided(3, {JobId("w0"): Allocation((Slice(NODE.id, (0,)),))}))
+    scheduler.apply_event(2.0, Decided(3, {JobId("w0"): Allocation((Slice(NODE.id, (0,)),))}))
 
     assert SecondLook().after(2.0, STOPPED, scheduler.state) == 2.0 + FIRST_S

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.event import Decided, Started, Submitted, Woken
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
-from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.entitlement import Entitlement, TenantTerms
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.records.share_windows import LONGEST_S, MOST, ShareWindows
-from weft.runtime.records.usage import Usage
+from weft.runtime.records.usage import LONGEST_S, MOST, ShareWindows, TenantUsage
 
 
 def test_a_stretch_is_divided_between_the_windows_it_touches() -> None:
@@ -61,7 +60,7 @@ def test_what_is_saved_goes_on_where_it_was() -> None:
 def test_what_still_runs_counts_until_now() -> None:
     ledger, job = Ledger(), JobId("a")
     on = Allocation((Slice(NodeId("n"), (0, 1)),))
-    ledger.entitlement.rule({"t": 1.0}, {})
+    ledger.entitlement.terms = TenantTerms({"t": 1.0})
     ledger.fold(0.0, Submitted(Job(job, tenant="t")))
     ledger.entitle(0.0, 4.0)
     ledger.fold(0.0, Decided(1, {job: on}))
@@ -74,12 +73,12 @@ def test_what_still_runs_counts_until_now() -> None:
 
 
 def test_of_what_is_wanted_in_one_instant_the_last_counts_until_time_goes_on() -> None:
-    due, usage, wanted = Entitlement(), Usage(), {"a": 4.0}
+    due, usage, wanted = Entitlement(), TenantUsage(), {"a": 4.0}
     due.renew(0.0, usage, wanted, 4.0)
     wanted["b"] = 4.0
     due.renew(0.0, usage, wanted, 4.0)
 
-    due.pass_to(10.0)
+    due.pass_to(10.0, Woken())
     wanted["a"] = 0.0
     due.renew(10.0, usage, wanted, 4.0)
 

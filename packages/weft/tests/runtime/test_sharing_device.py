@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from weft.core.knowledge.measured import Measured
+from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import JobId
 from weft.runtime.sharing.device import DeviceControl
-from weft.runtime.sharing.speeds import Resident
+from weft.runtime.sharing.speeds import ResidentSpeed
 
 TICK_S = 0.25
 Paces = Callable[[Collection[str]], Mapping[str, float]]
@@ -48,15 +48,12 @@ class Device:
                     self.frozen_s[job] = self.frozen_s.get(job, 0.0) + TICK_S
             self.frozen = self.control.tick(self.now, {JobId(j): self.see(j) for j in jobs})
 
-    def see(self, job: str) -> Resident:
-        measured = Measured(
-            self.now,
-            tuple(self.samples[job][-200:]),
-            unit="step",
-            total_steps=self.totals.get(job),
+    def see(self, job: str) -> ResidentSpeed:
+        measured = MeasuredAttempt(
+            self.now, tuple(self.samples[job][-200:]), unit="step", total_steps=self.totals.get(job)
         )
         age_s = self.now - self.samples[job][0][0] if self.samples[job] else 0.0
-        return Resident(JobId(job), 1, measured, self.promises.get(job), age_s, self.firm)
+        return ResidentSpeed(JobId(job), 1, measured, self.promises.get(job), age_s, self.firm)
 
 
 def saturating(awake: Collection[str]) -> Mapping[str, float]:
@@ -181,7 +178,7 @@ def test_a_job_that_starts_up_does_not_spoil_a_probe() -> None:
             device.samples[job].append((device.now, device.steps[job]))
         residents = {JobId(job): device.see(job) for job in "ab"}
         starting = JobId(f"new-{device.now}")
-        residents[starting] = Resident(starting, 1, Measured(), age_s=1.0)
+        residents[starting] = ResidentSpeed(starting, 1, MeasuredAttempt(), age_s=1.0)
         device.frozen = device.control.tick(device.now, residents)
 
     assert device.control.speeds.alone[JobId("a")] == pytest.approx(50.0)
@@ -211,7 +208,7 @@ def test_a_newcomer_with_a_promise_is_measured_alone_first() -> None:
 
 def test_beside_a_job_whose_steps_nobody_counts_no_speed_is_taken_for_that_alone() -> None:
     device = Device(friendly)
-    silent = Resident(JobId("silent"), 1, Measured(), age_s=90.0)
+    silent = ResidentSpeed(JobId("silent"), 1, MeasuredAttempt(), age_s=90.0)
     device.run("a", 2.0)
 
     for _ in range(80):

@@ -27,7 +27,7 @@ from weft.core.events.report import Report
 from weft.core.model.job import EXCLUSIVE, After, JobId, Stage
 from weft.core.state.cells import Column
 from weft.core.stops import Rung
-from weft.runtime.loop.excuses import excuse
+from weft.runtime.loop.admit import blame_neighbours
 from weft.runtime.records.ledger import Ledger
 
 RULES = StopRules(frozenset({Rung.FREEZE}))
@@ -177,10 +177,13 @@ def test_who_runs_out_of_memory_beside_one_that_was_started_ahead_is_excused() -
     line = Line()
     runs, state = JobId("runs"), line.scheduler.state
     failed = Failed(runs, 1, "CUDA out of memory", out_of_memory=True)
-    before = excuse(failed, state, state.table.row(runs))
+    before = blame_neighbours(failed, state, state.table.row(runs))
 
     line.start_ahead()
-    after = [excuse(replace(failed, job=job), state, state.table.row(job)) for job in (runs, NEXT)]
+    after = [
+        blame_neighbours(replace(failed, job=job), state, state.table.row(job))
+        for job in (runs, NEXT)
+    ]
 
     assert isinstance(before, Failed)
     assert not before.lost

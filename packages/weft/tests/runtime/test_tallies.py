@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.core.latency import Histogram
 from weft.core.model.job import JobId
-from weft.runtime.records.tallies import Tallies
+from weft.runtime.records.ledger import Tallies
 
 A = JobId("a")
 

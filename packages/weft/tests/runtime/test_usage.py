@@ -7,7 +7,7 @@ import pytest
 from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.records.usage import DAY_S, DayUsage, Usage
+from weft.runtime.records.usage import DAY_S, DayUsage, TenantUsage
 
 A, B = JobId("a"), JobId("b")
 ON = Allocation((Slice(NodeId("n"), (0, 1)),))
@@ -21,7 +21,7 @@ def folded(*events: tuple[float, facts.Event]) -> Ledger:
 
 
 def test_a_run_over_midnight_is_split_between_the_days() -> None:
-    usage = Usage()
+    usage = TenantUsage()
 
     usage.spent("t", DAY_S - 10.0, 2 * DAY_S + 5.0, 2.0)
 
@@ -29,7 +29,9 @@ def test_a_run_over_midnight_is_split_between_the_days() -> None:
 
 
 def test_sums_are_over_whole_days() -> None:
-    usage = Usage([DayUsage("t", day, 1.0, 2, 3) for day in range(5)] + [DayUsage("u", 9, 7.0)])
+    usage = TenantUsage(
+        [DayUsage("t", day, 1.0, 2, 3) for day in range(5)] + [DayUsage("u", 9, 7.0)]
+    )
 
     total = usage.total(DAY_S * 1.5, DAY_S * 3.0)
 
@@ -94,7 +96,7 @@ def test_what_was_never_in_use_is_not_counted_day_by_day(monkeypatch: pytest.Mon
         raise AssertionError((since, until))
 
     monkeypatch.setattr("weft.runtime.records.usage._by_day", count)
-    usage = Usage()
+    usage = TenantUsage()
 
     usage.spent("a", 0.0, 20_000 * DAY_S, 0.0)
     usage.entitled("a", 0.0, 20_000 * DAY_S, 0.0)

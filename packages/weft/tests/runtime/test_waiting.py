@@ -16,22 +16,22 @@ from weft.core.plan.reasons import WORDS, Blocker, asks_for
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
 from weft.policies.fifo import Fifo
-from weft.runtime.deciding.waiting import Waits, why_waits
+from weft.runtime.deciding.waiting import WaitExplainer, why_waits
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
-from weft.stack.backoff import Backoff
+from weft.stack.layers import Backoff
 
 WHOLE = parse_cluster("2x4:a100+1x4:t4")
 
 
 def waits(
     up: Cluster = WHOLE, *held: Allocation, about: About | None = None, **more: object
-) -> Waits:
+) -> WaitExplainer:
     free = Capacity(up)
     for on in held:
         free.take(on)
     policy = about or About("fifo", "of this test")
-    return Waits(free, WHOLE.nodes, policy, "fifo", 100.0, **more)  # type: ignore[arg-type]
+    return WaitExplainer(free, WHOLE.nodes, policy, "fifo", 100.0, **more)  # type: ignore[arg-type]
 
 
 def job(gpus: int, *kinds: str, least: int = 0, share: float = 1.0) -> Job:
@@ -178,8 +178,8 @@ def test_a_job_that_failed_is_told_when_it_is_tried_again_and_then_what_it_waits
     assert later.blocker is Blocker.TURN
 
 
-def _at(now: float) -> Waits:
-    return Waits(Capacity(WHOLE), WHOLE.nodes, About("fifo", "of this test"), "fifo", now)
+def _at(now: float) -> WaitExplainer:
+    return WaitExplainer(Capacity(WHOLE), WHOLE.nodes, About("fifo", "of this test"), "fifo", now)
 
 
 def test_what_is_asked_for_reads_well() -> None:

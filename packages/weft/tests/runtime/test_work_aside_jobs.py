@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from weft.core.model.job import Demand, Job, JobId
-from weft.runtime.aside.messages import Jobs, Report, Work, pack_work, read_work
+from weft.runtime.aside.messages import Jobs, Report, WorkRequest, pack_work, read_work
 
 JOBS = [Job(JobId(f"j{i}"), 0.0, Demand(1)) for i in range(200)]
 
@@ -26,7 +26,7 @@ class Line:
         self.size = 0
 
     def send(self, jobs: list[Job]) -> list[Job]:
-        frame, self.here = pack_work(Work(partial(do, jobs), 1.0), self.here)
+        frame, self.here = pack_work(WorkRequest(partial(do, jobs), 1.0), self.here)
         self.size = len(frame)
         work, self.there = read_work(io.BytesIO(frame), self.there)
         call: Any = work.do

@@ -10,7 +10,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.service.access.tokens import ANYBODY, Caller
-from weft.service.http.problems import Refused
+from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_names import JobNames, own_id
 
 ANN, BOB = Caller("user", "a", "ann"), Caller("user", "b", "bob")
@@ -61,7 +61,7 @@ def test_what_may_be_several_is_refused_with_their_ids() -> None:
     known = names(record("x1"), record("x2"), record("y", "b"))
 
     for text in ("train", "x"):
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(HttpProblem) as refusal:
             known.find(text, ANN)
         assert refusal.value.status == 409
         assert refusal.value.hint == "say which: x1, x2"
@@ -72,7 +72,7 @@ def test_others_jobs_are_neither_found_nor_counted() -> None:
 
     assert known.find("x", ANN) == "x1"
     assert known.find("train", BOB) == "x2"
-    with pytest.raises(Refused, match="no job 'x1'"):
+    with pytest.raises(HttpProblem, match="no job 'x1'"):
         known.find("x1", BOB)
 
 
@@ -81,7 +81,7 @@ def test_last_is_the_last_that_the_caller_handed_in() -> None:
 
     assert known.find("@last", ANN) == "x1"
     assert known.find("@last", ANYBODY) == "y"
-    with pytest.raises(Refused, match="no job '@last'"):
+    with pytest.raises(HttpProblem, match="no job '@last'"):
         known.find("@last", BOB)
 
 
@@ -94,7 +94,7 @@ def test_an_exact_id_goes_before_a_name_or_a_beginning() -> None:
 def test_jobs_that_come_and_go_are_noticed() -> None:
     jobs = numbered(record("x1", outcome="failed"), record("x2"))
     known = JobNames(lambda: jobs)
-    with pytest.raises(Refused):
+    with pytest.raises(HttpProblem):
         known.find("x", ANN)
 
     jobs.settle(JobId("x1"))
@@ -104,7 +104,7 @@ def test_jobs_that_come_and_go_are_noticed() -> None:
     assert known.find("z", ANN) == "z9"
     jobs.add(record("z8").job, 0.0)
     assert known.find("z8", ANN) == "z8"
-    with pytest.raises(Refused, match="any of 2"):
+    with pytest.raises(HttpProblem, match="any of 2"):
         known.find("z", ANN)
 
 
@@ -118,18 +118,18 @@ def test_those_in_the_table_are_found_like_those_in_memory() -> None:
     assert known.find("train", ANN) == "run-9"
     assert known.find("@last", ANN) == "run-2"
     assert known.find("oth", BOB) == "other"
-    with pytest.raises(Refused, match="any of 4"):
+    with pytest.raises(HttpProblem, match="any of 4"):
         known.find("run", ANN)
-    with pytest.raises(Refused, match="no job 'oth'"):
+    with pytest.raises(HttpProblem, match="no job 'oth'"):
         known.find("oth", ANN)
-    with pytest.raises(Refused, match=r"no job 'run-3'; did you mean 'run-"):
+    with pytest.raises(HttpProblem, match=r"no job 'run-3'; did you mean 'run-"):
         known.find("run-3", ANN)
 
 
 def test_a_name_of_very_many_is_refused_without_reading_all_of_them() -> None:
     jobs = shelved(numbered(*(record(f"run-{i}", outcome="failed") for i in range(150))))
 
-    with pytest.raises(Refused, match="any of 100 or more"):
+    with pytest.raises(HttpProblem, match="any of 100 or more"):
         JobNames(lambda: jobs).find("train", ANN)
 
 
@@ -138,5 +138,5 @@ def test_a_tenants_people_choose_ids_of_their_own() -> None:
     assert own_id("a:run", "a", ANN) == "a:run"
     assert own_id("run", "a", ANYBODY) == "run"
     assert own_id(None, "a", ANN) is None
-    with pytest.raises(Refused, match="begins with 'b'"):
+    with pytest.raises(HttpProblem, match="begins with 'b'"):
         own_id("b:run", "a", ANN)

@@ -9,18 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.unit.cli.jobs import job
+from packages.weft.tests.cli.jobs import job
 
 from weft.core.errors import EngineError
-from weft.service.http.json_body import Json
-from weft.service.responses.answers import (
-    Counts,
-    Events,
-    JobList,
-    Made,
-    Notice,
-    Part,
-)
+from weft.service.http.replies import Json
+from weft.service.responses.answers import Counts, Events, JobList, Made, Notice, Part
 from weft.service.responses.json_values import plain, read_as
 
 JOB = job(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from fastapi.routing import APIRoute
+
 from weft.app.serve.live import Settings
-from weft.service.main import _listen, _look_up_routes, create_app
+from weft.service.main import _listen, create_app
 
 
 def test_every_part_of_an_answer_is_sent_at_once() -> None:
@@ -31,5 +33,8 @@ def test_every_part_of_an_answer_is_sent_at_once() -> None:
     assert asyncio.run(accepted()) != 0
 
 
-def test_routes_can_be_built_before_the_first_request() -> None:
-    _look_up_routes(create_app(Settings(engine="simulated")))
+def test_routes_are_built_before_the_first_request_and_only_once() -> None:
+    first, second = (create_app(Settings(engine="simulated")).router.routes for _ in range(2))
+
+    assert [id(route) for route in first] == [id(route) for route in second]
+    assert len([route for route in first if isinstance(route, APIRoute)]) > 50

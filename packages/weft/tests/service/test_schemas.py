@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.traffic import Pattern, Phase, Traffic
+from weft.core.knowledge.traffic import Pattern, Traffic, TrafficPhase
 from weft.core.model.job import BatchRange, Demand, Tier
 from weft.service.requests.job_file import JobFile, job_of, new_id
 
@@ -190,6 +190,7 @@ def test_words_that_only_a_shell_understands_are_refused_with_the_way_out(
 def test_arguments_that_look_a_little_like_a_shell_are_taken() -> None:
     read(command=["find", ".", "-exec", "rm", "{}", ";"])
     read(command=["bash", "-c", "a | b"])
+    read(command=["sh", "-c", "true;"])
     read(command=["python", "train.py", "--name", "a|b"])
 
 
@@ -228,7 +229,9 @@ def test_what_an_iteration_sends_reaches_the_job() -> None:
 
     job = job_of(read(command=["a"], traffic={**sent, "phases": [phase]}), tenant="t", user="u")
 
-    expected = Traffic(0.25, 0.4, 5.0, Pattern.TREE, (Phase(0.15, 0.1, 50.0),), sensitive=False)
+    expected = Traffic(
+        0.25, 0.4, 5.0, Pattern.TREE, (TrafficPhase(0.15, 0.1, 50.0),), sensitive=False
+    )
     assert job.traffic == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft.cli.job_files.flag_values import share_of
+from weft.cli.job_files.job_options import share_of
 from weft.core.model.job import Job
 from weft.service.requests.job_file import JobFile, job_of
 from weft.service.routes.jobs.job_files import file_of

@@ -113,8 +113,8 @@ def test_a_job_that_does_not_use_its_gpus_is_told_so_although_it_is_silent() -> 
         await driver.open()
         try:
             old = record_with_reports(driver.now - 2_001.0, driver.now - 2_000.0)
-            driver.ledger.idle.look([old], driver.now - 2_000.0)
-            driver.ledger.idle.look([old], driver.now)
+            driver.ledger.idle.find_idle([old], driver.now - 2_000.0)
+            driver.ledger.idle.find_idle([old], driver.now)
             return JobView(driver).job(JobStatus(old, "running"))
         finally:
             await driver.close()

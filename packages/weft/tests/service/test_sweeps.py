@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft.service.requests.job_file import JobFile, job_of
-from weft.service.requests.sweeps import expand
+from weft.service.requests.job_file import JobFile, expand, job_of
 
 
 def expanded(**fields: Any) -> list[tuple[JobFile, dict[str, str]]]:

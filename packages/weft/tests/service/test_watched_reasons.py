@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.core.model.job import JobId
-from weft.service.streams.watch_rows import Reasons
+from weft.service.streams.live_updates import Reasons
 
 
 def test_reasons_that_no_job_has_are_forgotten_and_their_numbers_not_given_again() -> None:

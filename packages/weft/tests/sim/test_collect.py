@@ -15,8 +15,8 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
-from weft.sim.collect import SERIES_POINTS, Counts, collect
-from weft.sim.driver import Driver
+from weft.sim.collect import SERIES_POINTS, RunCounts, collect
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome, Result
 
@@ -25,11 +25,10 @@ def outcome(cluster: str = "1x1:v100") -> Outcome:
     """a runs 0..100; b comes at 10 and runs 100..150."""
     machines = parse_cluster(cluster)
     trace = Trace(
-        "two",
-        ((Job(JobId("a")), Truth(100.0)), (Job(JobId("b"), 10.0, Demand(1)), Truth(50.0))),
+        "two", ((Job(JobId("a")), Truth(100.0)), (Job(JobId("b"), 10.0, Demand(1)), Truth(50.0)))
     )
     physics = Physics(trace, Replay(0.0))
-    driver = Driver(Scheduler(Fifo(), machines), physics, machines)
+    driver = Simulation(Scheduler(Fifo(), machines), physics, machines)
     driver.run()
     return collect("fifo", "none", physics, driver.counts, machines, wall_s=1.23456)
 
@@ -123,7 +122,7 @@ def test_a_job_that_never_ran_shows_as_null() -> None:
     trace = Trace("one", ((Job(JobId("a")), Truth(1.0)),))
     machines = parse_cluster("1x1:t4")
 
-    done = collect("p", "none", Physics(trace, Replay()), Counts(), machines, 0.0)
+    done = collect("p", "none", Physics(trace, Replay()), RunCounts(), machines, 0.0)
 
     row = done.as_dict(per_job=True)["per_job"][0]
     assert (row["start_s"], row["end_s"]) == (None, None)

@@ -23,10 +23,10 @@ from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.policies.srtf import Srtf
 from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 
 RESTART = 10.0
 
@@ -66,7 +66,7 @@ class Sim:
             knowledge=Knowledge(Oracle(self.physics.remaining)),
             journal=lambda at, event: self.log.append((at, event)),
         )
-        self.driver = Driver(
+        self.driver = Simulation(
             scheduler,
             self.physics,
             machines,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import LIMIT_S
 
 from weft.core.events.event import Event, Finished, Reported
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
@@ -42,7 +43,7 @@ def test_the_simulated_engine_keeps_the_contract(check: Check) -> None:
 async def until_over(engine: SimulatedEngine, count: int) -> list[tuple[float, Event]]:
     """What is told until so many have finished, with the engine's time."""
     events: list[tuple[float, Event]] = []
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(LIMIT_S):
         async for event in engine.events():
             events.append((engine._now(), event))
             if sum(isinstance(event, Finished) for _, event in events) == count:

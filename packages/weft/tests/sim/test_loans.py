@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.refused import refused
 
-from weft.app.simulate.loan_text import read_loans
+from weft.app.simulate.setup import read_loans
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Event, LoanRecalled, NodeDown, NodeUp
 from weft.core.knowledge.knowledge import Knowledge
@@ -16,10 +16,9 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.perf.loaned import OnLoan
-from weft.perf.replay import Replay
+from weft.perf.replay import OnLoan, Replay
 from weft.policies.fifo import Fifo
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.loans import Diurnal, Loans, Recorded
 from weft.sim.physics import Physics
 
@@ -36,14 +35,14 @@ def jobs(*lengths: float, gpus: int = 2) -> Trace:
 
 def drive(
     trace: Trace, loans: Loans, checkpoint_s: float = 0.0
-) -> tuple[Driver, Physics, list[tuple[float, Event]]]:
+) -> tuple[Simulation, Physics, list[tuple[float, Event]]]:
     nodes = frozenset(node.id for node in loans.nodes)
     physics = Physics(trace, OnLoan(Replay(0.0), nodes, loans.speed), checkpoint_s=checkpoint_s)
     log: list[tuple[float, Event]] = []
     scheduler = Scheduler(
         Fifo(backfill=True), OWN, knowledge=Knowledge(), journal=lambda at, e: log.append((at, e))
     )
-    driver = Driver(scheduler, physics, OWN, loans=loans)
+    driver = Simulation(scheduler, physics, OWN, loans=loans)
     driver.run()
     return driver, physics, log
 

@@ -14,8 +14,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Resident
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
-from weft.sim.neighbours import Neighbours
-from weft.sim.physics import END, ChangeTerms, Physics
+from weft.sim.physics import END, ChangeTerms, Neighbours, Physics
 
 SEQ = np.arange(3.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.perf.goodput.test_adaptive import toy
+from packages.weft.tests.perf.goodput.test_adaptive import toy
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.model.trace import Trace, Truth

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.core.model.job import Allocation, NodeId, Slice
-from weft.sim.restarts import Suspension
+from weft.sim.switches import Suspension
 
 
 def on(node: str, *gpus: int) -> Allocation:

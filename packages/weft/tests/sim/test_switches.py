@@ -16,7 +16,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
 
 RESTART, PREPARE, PAUSE, A_GB, GB = 30.0, 20.0, 0.5, 1.0, 2.0
@@ -51,7 +51,7 @@ def simulate(
     physics = Physics(trace, Replay(RESTART))
     policy, note = Script(*steps), lambda at, event: log.append((at, event))
     scheduler = Scheduler(policy, cluster, journal=note)
-    Driver(scheduler, physics, cluster, live=(lambda _: COSTS) if live else None).run()
+    Simulation(scheduler, physics, cluster, live=(lambda _: COSTS) if live else None).run()
     return physics, log
 
 

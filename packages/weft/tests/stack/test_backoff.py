@@ -8,7 +8,7 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
-from weft.stack.backoff import LONGEST_S, Backoff
+from weft.stack.layers import LONGEST_S, Backoff
 
 A, B = JobId("a"), JobId("b")
 

@@ -12,7 +12,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
 from weft.core.state.saved_state import load_state, save_state
 from weft.policies.fifo import Fifo
-from weft.stack.cpu_jobs import CpuJobs
+from weft.stack.layers import CpuJobs
 
 N = NodeId("n0")
 CLUSTER = Cluster((Node(N, "v100", 4, 8.0, 32.0), Node(NodeId("n1"), "v100", 4, 8.0, 32.0)))

@@ -12,10 +12,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.policies.fifo import Fifo
 from weft.stack import layers
-from weft.stack.backoff import Backoff
-from weft.stack.cpu_jobs import CpuJobs
-from weft.stack.eligible_jobs import EligibleJobs
-from weft.stack.layers import LAYERS, decided_by, surround
+from weft.stack.layers import LAYERS, Backoff, CpuJobs, EligibleJobs, decided_by, surround
 
 
 def test_the_figure_shows_every_layer_in_order_with_what_it_does() -> None:
@@ -25,7 +22,8 @@ def test_the_figure_shows_every_layer_in_order_with_what_it_does() -> None:
 
 
 def test_the_page_on_the_design_lists_the_same_layers() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs/explanation/design.md").read_text()
+    text = (Path(__file__).resolve().parents[4] / "docs/explanation/design.md").read_text()
+    text = text.partition("\n## The layers around a policy\n")[2].partition("\n## ")[0]
 
     listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|$", text, re.MULTILINE)
 
@@ -52,7 +50,7 @@ def test_the_rules_of_a_service_are_wrappers_in_the_order_of_the_list() -> None:
 def test_layers_without_rules_are_left_out() -> None:
     names = [wrapper.name for wrapper in Quotas().around(PartSpec("las")).wrappers]
 
-    assert names == ["spare", "promise", "easy", "priority", "firm", "steady"]
+    assert names == ["skip_failing", "promise", "easy", "priority", "no_preempt", "steady"]
 
 
 def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
@@ -60,7 +58,7 @@ def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
 
     names = [wrapper.name for wrapper in Quotas().around(chosen).wrappers]
 
-    assert names == ["spare", "promise", "easy", "priority", "firm", "steady"]
+    assert names == ["skip_failing", "promise", "easy", "priority", "no_preempt", "steady"]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
     store.append([(500.0 + i, Started(job, 1)) for i, job in enumerate(jobs)])
 
     events = store.about_job(jobs[77], 10)
-    plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job}", ("j77", 10)).fetchall()
+    asked = {"job": "j77", "limit": 10}
+    plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job}", asked).fetchall()
     store.close()
 
     assert [type(event).__name__ for _, _, event in events] == ["Submitted", "Decided", "Started"]

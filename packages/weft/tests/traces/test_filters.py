@@ -7,7 +7,7 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.trace import Trace
-from weft.traces.options import Options, Request
+from weft.traces.options import DrawRequest, Options
 from weft.traces.read import load
 
 TEXT = """id,tenant,submit_s,num_gpus,duration_s,state
@@ -80,14 +80,14 @@ def test_rebase_starts_at_zero(tmp_path: Path) -> None:
         (Options, "attempts", "sums"),
         (Options, "scale_arrivals", 0.0),
         (Options, "sample", 0),
-        (Request, "jobs", 0),
-        (Request, "load", -1.0),
-        (Request, "gpus", 0),
-        (Request, "seed", -1),
+        (DrawRequest, "jobs", 0),
+        (DrawRequest, "load", -1.0),
+        (DrawRequest, "gpus", 0),
+        (DrawRequest, "seed", -1),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(
-    kind: type[Options | Request], name: str, value: float
+    kind: type[Options | DrawRequest], name: str, value: float
 ) -> None:
     settings: dict[str, Any] = {name: value}
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from weft.core.errors import TraceError
-from weft.core.knowledge.traffic import Architecture, Pattern, Phase
-from weft.traces.options import Request
+from weft.core.knowledge.traffic import Architecture, Pattern, TrafficPhase
+from weft.traces.options import DrawRequest
 from weft.traces.read import load
 from weft.traces.synthetic.networked import CASSINI, PHILLY_NET
 from weft.traces.write import write, write_to
 
 
 def test_philly_net_talks_as_pai_does() -> None:
-    jobs = [job for job, _ in PHILLY_NET.generate(Request(seed=3, jobs=4000))]
+    jobs = [job for job, _ in PHILLY_NET.generate(DrawRequest(seed=3, jobs=4000))]
     talking = [job.traffic for job in jobs if job.traffic is not None]
 
     assert all((job.traffic is None) == (job.demand.gpus == 1) for job in jobs)
@@ -36,7 +36,7 @@ def test_philly_net_talks_as_pai_does() -> None:
 def test_drawing_what_jobs_send_changes_nothing_else() -> None:
     from weft.traces.synthetic.calibrated import PHILLY
 
-    request = Request(seed=5, jobs=300)
+    request = DrawRequest(seed=5, jobs=300)
     plain, talking = PHILLY.generate(request), PHILLY_NET.generate(request)
 
     assert [truth for _, truth in plain] == [truth for _, truth in talking]
@@ -44,7 +44,7 @@ def test_drawing_what_jobs_send_changes_nothing_else() -> None:
 
 
 def test_phases_of_cassinis_models_lie_in_their_iterations() -> None:
-    jobs = [job for job, _ in CASSINI.generate(Request(seed=1, jobs=300))]
+    jobs = [job for job, _ in CASSINI.generate(DrawRequest(seed=1, jobs=300))]
 
     assert len({job.model for job in jobs}) == 13
     for job in jobs:
@@ -56,7 +56,7 @@ def test_phases_of_cassinis_models_lie_in_their_iterations() -> None:
 
 def test_our_csv_keeps_what_jobs_send(tmp_path: Path) -> None:
     for workload in (PHILLY_NET, CASSINI):
-        drawn = workload.generate(Request(seed=2, jobs=60))
+        drawn = workload.generate(DrawRequest(seed=2, jobs=60))
         path = tmp_path / "jobs.csv"
         write(drawn, path)
 
@@ -80,7 +80,7 @@ def test_a_line_by_hand_says_how_a_job_talks(tmp_path: Path) -> None:
 
     assert job.traffic is not None
     assert job.traffic.pattern is Pattern.TREE
-    assert job.traffic.phases == (Phase(0.1, 0.2, 40.0), Phase(0.3, 0.1, 20.0))
+    assert job.traffic.phases == (TrafficPhase(0.1, 0.2, 40.0), TrafficPhase(0.3, 0.1, 20.0))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_the_list_of_topology_aware_jobs_has_times_and_traffic(tmp_path: Path) -
 
 def test_a_trace_without_traffic_is_written_without() -> None:
     stream = io.StringIO()
-    write_to(PHILLY_NET.generate(Request(seed=2, jobs=5, max_gpus=1)), stream)
+    write_to(PHILLY_NET.generate(DrawRequest(seed=2, jobs=5, max_gpus=1)), stream)
 
     assert "iteration_s" not in stream.getvalue()

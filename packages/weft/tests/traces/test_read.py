@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import TraceError
-from weft.traces.find import find, workload, workloads
-from weft.traces.options import Request
-from weft.traces.read import load
+from weft.traces.options import DrawRequest
+from weft.traces.read import find, load, workload, workloads
 
 TEXT = "id,submit_s,num_gpus,duration_s\n" + "".join(f"j{i},{i},1,9\n" for i in range(3))
 IDS = ["j0", "j1", "j2"]
@@ -145,7 +144,7 @@ def test_a_name_or_a_path_finds_a_workload(tmp_path: Path) -> None:
 
 def test_a_misspelt_workload_is_suggested() -> None:
     with pytest.raises(TraceError, match="did you mean 'philly'"):
-        find("phily", Request())
+        find("phily", DrawRequest())
 
 
 def test_a_format_is_not_a_workload() -> None:
@@ -191,3 +190,9 @@ def test_a_file_with_an_error_in_it_is_closed_while_the_error_is_told(
     open_files = [handle.readlink() for handle in handles if os.path.lexists(handle)]
     assert path not in open_files
     assert raised.value
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mem", "/dev/zero"])
+def test_a_file_that_cannot_be_read_to_its_end_is_refused_by_name(path: str) -> None:
+    with pytest.raises(TraceError, match=f"^{path}: "):
+        find(path)

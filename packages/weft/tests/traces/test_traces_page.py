@@ -9,7 +9,7 @@ from weft.core.spec import registry
 from weft.traces.formats.weft_csv import COLUMNS
 from weft.traces.options import Options
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "traces.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "traces.md"
 NAMES = [*registry.names("trace"), *(field.name for field in fields(Options)), *COLUMNS]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.base.errors import WireError
 from weft.wire.attempt import read_json, write_whole
-from weft.wire.errors import WireError
-from weft.wire.shared_folders import let_walk, private_mode, share_folder, shared_with
+from weft.wire.shared_files import let_walk, private_mode, share_folder, shared_with
 
 ANN = 61001
 

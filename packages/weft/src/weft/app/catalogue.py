@@ -1,19 +1,95 @@
-"""What there is to choose from, as rows of text."""
+"""Everything there is to choose from, as rows of text."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
 from itertools import combinations
+from typing import Any
 
-from weft.app.taxonomy_index import check_tags, known_tags, read_entries, stand_there
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.model.cluster import NAMED_CLUSTERS, parse_cluster
 from weft.core.model.node_types import NODE_TYPES
+from weft.core.plan.taxonomy import Taxonomy, tags_of, words_of
+from weft.core.spec.parameters import parameters
+from weft.core.spec.part_spec import write_value
 from weft.core.spec.registry import ROLES, find, names
+from weft.frozen import frozen
 from weft.perf.restart import OTHER_S, RESTART_S
 from weft.traces.draft import Workload
 from weft.traces.read import trace_part
+
+KINDS = ("policy", "wrapper", *ROLES)
+
+
+@frozen
+class TaxonomyEntry:
+    """One that declares where it stands. `tags` are all words that it can be found by."""
+
+    kind: str
+    name: str
+    summary: str
+    paper: str
+    settable: str
+    place: Taxonomy
+    starves: str
+    tags: tuple[str, ...]
+
+    def words(self, question: str) -> str:
+        """Its answer to a question of the taxonomy; empty where it leaves it to others."""
+        answer = self.place.answers().get(question)
+        return "" if answer is None else ", ".join(words_of(question, answer))
+
+
+@cache
+def read_entries(kind: str) -> tuple[TaxonomyEntry, ...]:
+    """Everything of a kind, in the order of names."""
+    return tuple(_entry(kind, name) for name in names(kind))
+
+
+@cache
+def known_tags() -> tuple[str, ...]:
+    """Every tag that a policy can be found by."""
+    tags = {tag for kind in KINDS for entry in read_entries(kind) for tag in entry.tags}
+    return tuple(sorted(tags))
+
+
+def check_tags(wanted: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse a tag that no policy has."""
+    every = tuple(known)
+    for word in wanted:
+        if word not in every:
+            name = UnknownName.among("word", word, every)
+            raise UnknownName(name.what, hint=f"one of {', '.join(every)}")
+
+
+def stand_there(entries: Iterable[TaxonomyEntry], wanted: Collection[str]) -> list[TaxonomyEntry]:
+    """Return the entries that have all the words."""
+    return [entry for entry in entries if set(wanted) <= set(entry.tags)]
+
+
+def _entry(kind: str, name: str) -> TaxonomyEntry:
+    part = find(kind, name)
+    if kind == "wrapper":
+        place, paper, starves = part.adds, "", ""
+        tags = tuple(tag for tag in tags_of(place, "") if tag != "no-starvation")
+    else:
+        about = part().about
+        place, paper, starves = about.taxonomy, about.paper, about.starves
+        tags = tags_of(place, starves)
+    summary = (inspect.getdoc(part) or "").partition("\n")[0]
+    return TaxonomyEntry(kind, name, summary, paper, _settable(part), place, starves, tags)
+
+
+def _settable(part: Any) -> str:
+    known = parameters(part).items()
+    return ", ".join(f"{key}={_default(value)}" for key, (_, value) in known)
+
+
+def _default(value: object) -> str:
+    return write_value(value) or "none"
+
 
 PLACED = ("policy", "wrapper", "part", *ROLES)
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -32,7 +108,7 @@ def catalogue(kind: str, where: Sequence[str] = ()) -> Rows:
 
 
 def _placed(kind: str, where: Sequence[str]) -> Rows:
-    """What declares where it stands: those that have all the words of `where`."""
+    """Parts that declare their place in the field: those that have all the words of `where`."""
     entries = [entry for role in _roles(kind) for entry in read_entries(role)]
     check_tags(where, known_tags())
     rows = []

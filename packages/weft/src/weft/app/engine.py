@@ -60,7 +60,7 @@ def build_engine(
 
 
 def build_real_engine(spec: str, state: Path) -> Engine:
-    """The same for code that measures processes; InvalidConfig where there are none."""
+    """An engine for code that measures processes; InvalidConfig where there are none."""
     engine = build_engine(spec, state=state)
     if not engine.real:
         raise InvalidConfig(
@@ -71,14 +71,14 @@ def build_real_engine(spec: str, state: Path) -> Engine:
 
 
 def colocate_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
-    """What is believed about jobs on the same devices; of simulated ones it is the truth."""
+    """Beliefs about jobs that share devices; of simulated ones it is the truth."""
     if not engine.real:
         return couple_jobs(cluster, engine.sharing)
     return Colocated(profile_of, unordered(engine.sharing, pairs))
 
 
 def couple_jobs(cluster: Cluster, sharing: DeviceSharing) -> Colocated:
-    """What neighbours, host and batch do to a job's speed; `weft simulate` has the same."""
+    """The effect of neighbours, host and batch on a job's speed, as in `weft simulate`."""
     return Colocated(
         profile_of,
         Unordered(sharing),

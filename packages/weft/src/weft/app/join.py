@@ -6,13 +6,21 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
-from weft.engines.ray.joining import check_address, join, unit_path, unit_text, write_unit
-from weft.engines.ray.starting import NodeSetup, find_setup
-from weft.engines.ray.token import check_token, read_token, write_token
+from weft.engines.ray.joining import (
+    Leaving,
+    check_address,
+    join,
+    stay_joined,
+    unit_path,
+    unit_text,
+    write_unit,
+)
+from weft.engines.ray.starting import NodeSetup, check_token, find_setup, read_token, write_token
 from weft.frozen import frozen
 
 
@@ -32,13 +40,13 @@ class Joining:
 
     @property
     def setup(self) -> NodeSetup:
-        """What this machine has, found or told."""
+        """The set-up of this machine, found or stated."""
         setup = find_setup(self.name, self.kind, self.gpus, self.slots, self.ip)
         own = str(Path(self.files).absolute()) if self.files else ""
         return replace(setup, own=own, leave_s=self.leave_s)
 
     def command(self) -> list[str]:
-        """The same again, for a machine that boots."""
+        """The command that joins again, for a machine that boots."""
         setup = self.setup
         options = {
             "--token-file": str(self.token.absolute()),
@@ -69,14 +77,16 @@ def find_token(given: Path | None, usual: Path, ask: Callable[[], bytes]) -> Pat
 
 
 def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
-    """Be a node until asked to leave; EngineError if Ray does not take this machine."""
+    """Be a node until asked to leave; EngineError if Ray never takes this machine."""
     if find_spec("ray") is None:
         raise InvalidConfig("joining needs ray", hint="pip install 'weft[ray]'")
     check_address(joining.address)
     setup = joining.setup
     what = f"{setup.gpus} x {setup.kind}" if setup.gpus else f"{setup.slots} CPU slots"
     say(f"{setup.name} joins {joining.address} with {what}")
-    done = join(setup, joining.address, joining.token, say)
+    leaving = Leaving(setup, say)
+    once = partial(join, setup, joining.address, joining.token, leaving, say)
+    done = stay_joined(once, leaving, f"a head at {joining.address}", say)
     if done.code:
         raise EngineError(
             f"{setup.name} is not in the cluster at {joining.address}: {done.reason}",

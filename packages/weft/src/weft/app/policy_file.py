@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from weft.app.yaml_file import SUFFIXES, load_yaml
+from weft.app.files import SUFFIXES, load_yaml
 from weft.core.errors import InvalidConfig, MakesNoSense, UnknownName, WeftError
 from weft.core.model.cluster import Cluster
 from weft.core.paths import expand
@@ -37,7 +37,7 @@ def read_policy(text: str) -> str | PartSpec:
 
 
 def read_policy_to_send(text: str) -> str | PartSpec:
-    """The same with the files in it read here: a service reads no files of its clients."""
+    """A policy with the files in it read here: a service reads no files of its clients."""
     described = read_policy(text)
     if isinstance(described, str) and PYTHON in described:
         return described
@@ -160,7 +160,7 @@ def expand_sets(text: str) -> list[str]:
 
 
 def choose_sensible(texts: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Those of a set that make sense, and why the others do not; one alone is not looked at."""
+    """Divide a set into those that make sense and the others with reasons; one alone is kept."""
     if len(texts) == 1:
         return list(texts), {}
     kept: list[str] = []
@@ -196,7 +196,7 @@ def _pieces(text: str) -> Iterator[list[str]]:
 
 
 def _find(text: str, mark: str, start: int) -> int | None:
-    """Where a mark stands next, outside quotes."""
+    """The next place of a mark, outside quotes."""
     quoted = False
     for at, char in enumerate(text):
         if char == '"':

@@ -1,4 +1,4 @@
-"""When a job with a time shift waits before its next iteration.
+"""Waits of a job with a time shift before its next iteration.
 
 Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): a job
 that is a little early waits, and one that is late by more than a twentieth of an iteration waits

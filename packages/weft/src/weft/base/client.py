@@ -15,15 +15,15 @@ import threading
 import time
 from collections import deque
 
-from weft.wire.errors import WireError
-from weft.wire.messages import FROM_RANK, FromAgent, FromRank, Hello, Report, Saved, from_agent
+from .errors import WireError
+from .messages import FROM_RANK, FromAgent, FromRank, Hello, Report, Saved, from_agent
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = (0.05, 2.0)  # first and longest pause between attempts to connect
 
 
-class Client:
+class AgentConnection:
     """Connects to the socket at `path` now and whenever the connection is lost."""
 
     def __init__(self, path: str, hello: Hello, *, outbox: int = 256) -> None:
@@ -55,7 +55,7 @@ class Client:
         self._ring()
 
     def poll(self) -> list[FromAgent]:
-        """What the agent said since the last call."""
+        """Return the agent's messages since the last call."""
         messages: list[FromAgent] = []
         while self._inbox:
             messages.append(self._inbox.popleft())

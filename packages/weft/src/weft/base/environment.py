@@ -27,11 +27,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from weft.frozen import frozen
-from weft.wire.errors import WireError
+from .errors import WireError
 
 
 def _text(env: Mapping[str, str], name: str, default: str) -> str:
@@ -93,8 +92,7 @@ def _variable(
     With `always` it is written whatever it is.
     """
     return field(
-        default=default,
-        metadata={"variable": name, "read": read, "write": write, "always": always},
+        default=default, metadata={"variable": name, "read": read, "write": write, "always": always}
     )
 
 
@@ -102,9 +100,9 @@ def _commas(numbers: tuple[int, ...]) -> str:
     return ",".join(map(str, numbers))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Environment:
-    """Who a process is: its job, its place in the gang, and whom it may talk to.
+    """The job of a process, its place in the gang, and the addresses that it may talk to.
 
     Paths are empty where there is no agent to talk to.
     """
@@ -151,7 +149,7 @@ class Environment:
         )
 
     def variables(self) -> dict[str, str]:
-        """What `read` reads; a launcher merges it into a rank's environment."""
+        """Return variables for `read`; a launcher merges them into a rank's environment."""
         values = asdict(self)
         return {
             each.metadata["variable"]: each.metadata["write"](values[each.name])
@@ -161,7 +159,7 @@ class Environment:
 
     @property
     def number(self) -> int:
-        """What the agent knows this process by: the rank that it was started with."""
+        """The rank that this process was started with, by which the agent knows it."""
         return self.member if self.member >= 0 else self.rank
 
     @property

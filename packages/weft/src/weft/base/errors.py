@@ -1,4 +1,4 @@
-"""What this package raises on purpose.
+"""Errors that this package raises on purpose.
 
 WireError        a line or a variable that cannot be understood
 └── Fenced       another attempt of the job owns the checkpoint directory
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class WireError(Exception):
-    """What was read, and what was expected instead."""
+    """A message that is not as expected; it says what was read, and what should have been."""
 
 
 class Fenced(WireError):  # noqa: N818 - reads better at the call site

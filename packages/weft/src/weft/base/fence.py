@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft.wire.errors import Fenced, WireError
+from .errors import Fenced, WireError
 
 OWNER = "OWNER"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -109,5 +109,5 @@ def _overwrite(file: Path, attempt: int) -> None:
 
 
 def is_url(place: object) -> bool:
-    """Whether checkpoints are kept in an object store (`s3://bucket/run`) and not in a folder."""
+    """Return true if checkpoints are in an object store (`s3://bucket/run`), not in a folder."""
     return _URL.match(str(place)) is not None

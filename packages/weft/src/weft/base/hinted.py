@@ -6,7 +6,7 @@ from typing import Any
 
 
 class HintedError(Exception):
-    """What happened with the values involved, and a hint that names what fixes it."""
+    """An error with the values involved, and a hint that names what fixes it."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what, hint)

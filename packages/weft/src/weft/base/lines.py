@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
-from weft.typed import LEAVES, Reader
-from weft.wire.errors import WireError
+from .errors import WireError
+from .typed import LEAVES, Reader
 
 LONGEST = 1 << 20  # bytes of a line; a longer one is a stream of something else
 
@@ -25,11 +25,11 @@ class Vocabulary(Generic[M]):
     """The messages of one conversation."""
 
     def __init__(self, *kinds: type[M]) -> None:
-        self._kinds: dict[str, type[M]] = {kind.__name__.lower(): kind for kind in kinds}
+        self._kinds: dict[str, type[M]] = {_name(kind): kind for kind in kinds}
 
     def encode(self, message: M) -> bytes:
         """One line, with its newline."""
-        body = {"type": type(message).__name__.lower()}
+        body = {"type": _name(type(message))}
         for field in fields(message):  # type: ignore[arg-type]
             body[field.name] = _plain(getattr(message, field.name))
         return json.dumps(body, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -50,6 +50,11 @@ class Vocabulary(Generic[M]):
         except (TypeError, ValueError) as error:
             raise WireError(f"bad {body['type']!r} message: {error}: {_quote(line)}") from error
         return message
+
+
+def _name(kind: type) -> str:
+    name: str = getattr(kind, "wire_name", kind.__name__.lower())
+    return name
 
 
 class Splitter(Generic[M]):

@@ -18,12 +18,13 @@ the steps of a program that knows nothing of us: it says no `hello`, and nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from weft.frozen import frozen
-from weft.wire.lines import Splitter, Vocabulary
+from .lines import Splitter, Vocabulary
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Hello:
     """Rank to agent, first: which rank it is. `pid` is the rank's own process."""
 
@@ -33,7 +34,7 @@ class Hello:
     pid: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Report:
     """Rank to agent: measurements since the last one, medians where a window is meant.
 
@@ -63,7 +64,7 @@ class Report:
     values: Mapping[str, float]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Counted:
     """Watcher to agent, a few times per second at most: how far the training in a process has come.
 
@@ -92,7 +93,7 @@ class Counted:
     own_steps: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Saved:
     """Rank 0 to agent: a checkpoint is on disk under its final name."""
 
@@ -101,7 +102,7 @@ class Saved:
     path: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Rank to agent: a notice for people. `level` is info, warning or error.
 
@@ -112,7 +113,7 @@ class Notice:
     text: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CanResize:
     """Rank 0 to agent: ranks may come and go as we train; a new one is sent `state_gb`.
 
@@ -123,14 +124,14 @@ class CanResize:
     several: bool = True
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Built:
     """New rank to agent: it waits for the others of `epoch`."""
 
     epoch: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Adopted:
     """Rank to agent: it trains in `epoch` now, from `step` on, after no step for `pause_s`."""
 
@@ -139,7 +140,7 @@ class Adopted:
     pause_s: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """Old rank to agent: `epoch` will not be; it trains on as before."""
 
@@ -147,7 +148,7 @@ class Dropped:
     reason: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """Rank to agent, last: `reason` is done, stopped, resized or error; `text` says more.
 
@@ -161,12 +162,12 @@ class Leaving:
     text: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Welcome:
     """Agent to rank: the hello was understood."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Agent to rank: checkpoint and leave with exit code 0 within `grace_s` seconds.
 
@@ -176,7 +177,7 @@ class Stop:
     grace_s: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Adjust:
     """Agent to rank 0: train on with this batch. `per_gpu` 0 gives the choice back to the job.
 
@@ -187,7 +188,7 @@ class Adjust:
     accumulate: int = 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Turns:
     """Agent to rank 0: take turns with others on your devices like this from now on.
 
@@ -201,7 +202,7 @@ class Turns:
     phase: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Shift:
     """Agent to rank 0: begin iterations every `period_s` seconds, `shift_s` after a multiple of it.
 
@@ -214,14 +215,16 @@ class Shift:
     shift_s: float = 0.0
 
 
-@frozen
-class Form:
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
     """Agent to old and new ranks: form the groups of `epoch`, and switch when all old ones have.
 
     `members` are the numbers of its ranks in order; the `new` ones among them are sent the state by
     the `sources`, in turn. They meet in the file `store`, or where the rank with the number `host`
     listens if that is a `tcp://` address, as on several `nodes`.
     """
+
+    wire_name: ClassVar[str] = "form"
 
     epoch: int
     members: tuple[int, ...]
@@ -232,7 +235,7 @@ class Form:
     nodes: int = 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Agent to old ranks: `epoch` is not to be, if they have not switched yet."""
 
@@ -243,19 +246,19 @@ class Drop:
 FromRank = (
     Hello | Report | Saved | Notice | CanResize | Built | Adopted | Dropped | Leaving | Counted
 )
-FromAgent = Welcome | Stop | Adjust | Turns | Shift | Form | Drop
+FromAgent = Welcome | Stop | Adjust | Turns | Shift | GroupPlan | Drop
 
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
     Hello, Report, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving, Counted
 )
-FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift, Form, Drop)
+FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift, GroupPlan, Drop)
 
 
 def from_rank() -> Splitter[FromRank]:
-    """What an agent reads a rank's stream with."""
+    """Return an agent's reader of a rank's stream."""
     return Splitter(FROM_RANK)
 
 
 def from_agent() -> Splitter[FromAgent]:
-    """What a rank reads its agent's stream with."""
+    """Return a rank's reader of its agent's stream."""
     return Splitter(FROM_AGENT)

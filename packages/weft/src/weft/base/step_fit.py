@@ -8,15 +8,10 @@ optimistic, so that a scheduler dares to try them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from math import exp, log, sqrt
-from struct import pack
 from typing import NamedTuple
 
-import numpy as np
-
-from weft.native import compiled
-from weft.perf.goodput.model import TINY, Floats, StepTime
+from .step_times import TINY
 
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.2)
 GAMMA = (1.0, 10.0)
@@ -27,7 +22,10 @@ GAMMA_PULL, SLOPE_PULL = 1e-3, 1e-2
 ALONE, APART, TOGETHER = 0, 2, 4  # where the parameters of T_sync in a regime are
 
 
-class Row(NamedTuple):
+Slopes = tuple[tuple[int, float], ...]  # by which parameter, and how steep; others are 0
+
+
+class FitRow(NamedTuple):
     """One measured configuration: nodes, replicas, samples per GPU; gradient and step seconds."""
 
     nodes: int
@@ -37,26 +35,15 @@ class Row(NamedTuple):
     step_s: float
 
 
-def fit(rows: Iterable[Row]) -> StepTime:
-    """The parameters that explain the rows best; the order of rows does not matter."""
-    return _fit(tuple(sorted(set(rows))))
-
-
-@lru_cache(maxsize=65_536)
-def _fit(rows: tuple[Row, ...]) -> StepTime:
-    return StepTime(*_fit_rows(rows))
-
-
-@compiled
-def _fit_rows(rows: tuple[Row, ...]) -> list[float]:
-    """The seven parameters.
+def fit_rows(rows: tuple[FitRow, ...]) -> list[float]:
+    """The seven parameters of `StepTime` that explain sorted rows best.
 
     Sums are taken in the order of rows, and equations solved by hand: products of matrices differ
     from machine to machine, and what is compiled would differ from them.
     """
     table = [[*map(float, row[:3]), *(max(float(s), LEAST_S) for s in row[3:])] for row in rows]
     start, free = _start(table)
-    fitted = minimise(Problem(table), start, free)
+    fitted = minimise(FitProblem(table), start, free)
     if not any(row[0] > 1.0 for row in table):
         fitted[2] = max(fitted[2], 1.1 * fitted[4])
         fitted[3] = max(fitted[3], 1.1 * fitted[5])
@@ -64,7 +51,7 @@ def _fit_rows(rows: tuple[Row, ...]) -> list[float]:
 
 
 def _start(rows: list[list[float]]) -> tuple[list[float], list[int]]:
-    """Where to start, and which parameters to fit: what was not measured stays optimistic."""
+    """Return first parameters and those to leave alone: what was not measured stays optimistic."""
     start, fixed = [*START], set[int]()
     _, replicas, local, grad_s, _ = zip(*rows, strict=True)
     if all(size == local[0] for size in local):
@@ -115,7 +102,7 @@ class At(NamedTuple):
     curve: list[list[float]]
 
 
-class Problem:
+class FitProblem:
     """The loss, with slopes by the logarithms of parameters (gamma as it is).
 
     Row by row in plain floats: a job has measured a few configurations, not thousands. What rows
@@ -136,8 +123,8 @@ class Problem:
         g = p[6]
         grads = [_gradient(p[0], p[1] * local) for local in self.locals]
         waits = [_wait(p, regime, extra) for regime, extra in self.waits]
-        by_grad: list[float] = []
-        by_step: list[float] = []
+        by_grad: list[Slopes] = []
+        by_step: list[Slopes] = []
         off_grad, off_step = [], []
         for of_local, of_wait, told_grad, told_step in self.rows:
             log_a, fixed, more = grads[of_local]
@@ -152,21 +139,18 @@ class Problem:
             off_grad.append(log_a - told_grad)
             off_step.append(top + log_z - told_step)
             a, b = a / both, b / both
-            by_grad += (fixed, more, 0.0, 0.0, 0.0, 0.0, 0.0)
+            by_grad.append(((0, fixed), (1, more)))
             turn = (a * over_a + b * over_b - log_z) / g
-            if not regime:
-                by_step += (a * fixed, a * more, 0.0, 0.0, 0.0, 0.0, turn)
-                continue
-            share = b / wait
-            if regime == APART:
-                by_step += (a * fixed, a * more, share * first, share * rest, 0.0, 0.0, turn)
-            else:
-                by_step += (a * fixed, a * more, 0.0, 0.0, share * first, share * rest, turn)
+            slopes: Slopes = ((0, a * fixed), (1, a * more), (6, turn))
+            if regime:
+                share = b / wait
+                slopes += ((regime, share * first), (regime + 1, share * rest))
+            by_step.append(slopes)
         return _sum(p, (off_grad, off_step), by_grad + by_step)
 
 
 def _regime(nodes: float, replicas: float) -> tuple[int, float]:
-    """Where the parameters of a synchronisation are, and what the slope is multiplied by."""
+    """Return the index of a synchronisation's parameters, and the factor of the slope."""
     regime = ALONE if replicas == 1.0 else APART if nodes > 1.0 else TOGETHER
     return regime, max(replicas - 2.0, TINY)
 
@@ -184,12 +168,11 @@ def _wait(p: list[float], regime: int, extra: float) -> tuple[float, int, float,
     return log(wait), regime, first, rest, wait
 
 
-def _sum(p: list[float], off: tuple[list[float], list[float]], slopes: list[float]) -> At:
+def _sum(p: list[float], off: tuple[list[float], list[float]], slopes: list[Slopes]) -> At:
     """Errors of gradient and step times, a light pull of gamma to 1 and of slopes to 0."""
     over, apart, together = p[6] - 1.0, p[3] / p[2], p[5] / p[4]
     loss = GAMMA_PULL * over * over + SLOPE_PULL * (apart * apart + together * together)
-    rows = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
-    rows += (0.0, 0.0, -apart, apart, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -together, together, 0.0)
+    rows: list[Slopes] = [((6, 1.0),), ((2, -apart), (3, apart)), ((4, -together), (5, together))]
     errors, weights = [over, apart, together], [GAMMA_PULL, SLOPE_PULL, SLOPE_PULL]
     for some in off:
         squares = 0.0
@@ -199,15 +182,18 @@ def _sum(p: list[float], off: tuple[list[float], list[float]], slopes: list[floa
         loss += rmse
         errors += some
         weights += [0.5 / (len(some) * rmse)] * len(some)
-    rows += slopes
-    by: Floats = np.frombuffer(pack(f"{len(rows)}d", *rows)).reshape(-1, 7)  # quicker than lists
-    weighted = by * np.array(weights)[:, None]
-    pull = (weighted * np.array(errors)[:, None]).sum(axis=0)
-    curve = (weighted[:, :, None] * by[:, None, :]).sum(axis=0)
-    return At(loss, pull.tolist(), curve.tolist())
+    pull, curve = [0.0] * 7, [[0.0] * 7 for _ in range(7)]
+    for row, error, weight in zip(rows + slopes, errors, weights, strict=True):
+        for at, slope in row:
+            weighted = slope * weight
+            pull[at] += weighted * error
+            line = curve[at]
+            for other, by in row:
+                line[other] += weighted * by
+    return At(loss, pull, curve)
 
 
-def minimise(problem: Problem, start: list[float], which: list[int]) -> list[float]:
+def minimise(problem: FitProblem, start: list[float], which: list[int]) -> list[float]:
     """Levenberg-Marquardt with iteratively reweighted residuals, kept inside the bounds."""
     p, damping = start, 1e-2
     now = problem.at(p)

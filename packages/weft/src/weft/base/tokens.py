@@ -12,15 +12,15 @@ takes the coordinator for dead and runs freely until it can connect again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from weft.frozen import frozen
-from weft.wire.lines import Splitter, Vocabulary
+from .lines import Splitter, Vocabulary
 
 ALIVE_S = 3.0  # how often waiting ranks get a sign of life of the coordinator
 SILENCE_S = 10.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Join:
     """Rank to coordinator, first. Rank 0 speaks for all ranks of its job on the node.
 
@@ -38,7 +38,7 @@ class Join:
     gpus: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Rank to coordinator: wait for `tokens`, all at once or none. `stage` numbers the asks.
 
@@ -50,7 +50,7 @@ class Ask:
     tokens: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Free:
     """Rank to coordinator: the stage is over.
 
@@ -62,12 +62,12 @@ class Free:
     iterations: int = 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Inspect:
     """Anyone to coordinator: answer with one `inspected` for each member and one without a job."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Granted:
     """Coordinator to rank: the tokens are yours.
 
@@ -81,26 +81,26 @@ class Granted:
     for_s: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Recall:
     """Coordinator to rank: free the lease at the next end of a stage, others wait."""
 
     stage: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Expired:
     """Coordinator to rank: the lease was held too long and is another member's now."""
 
     stage: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Alive:
     """Coordinator to a waiting rank: still here, it is not your turn."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Inspected:
     """Coordinator to a client that asked with `inspect`: a member's counts.
 
@@ -124,10 +124,10 @@ FROM_COORDINATOR: Vocabulary[FromCoordinator] = Vocabulary(
 
 
 def from_member() -> Splitter[FromMember]:
-    """What the coordinator reads a rank's stream with."""
+    """Return the coordinator's reader of a rank's stream."""
     return Splitter(FROM_MEMBER)
 
 
 def from_coordinator() -> Splitter[FromCoordinator]:
-    """What a rank reads the coordinator's stream with."""
+    """Return a rank's reader of the coordinator's stream."""
     return Splitter(FROM_COORDINATOR)

@@ -25,7 +25,7 @@ class Reader:
 
     `leaves` read types that hold no others; a type that is not among them is left as it is. What
     `also` returns for a type comes before everything else. With `missing`, objects may have fields
-    that is unknown, a value of the wrong type is named with its field, and `missing` makes the
+    that are unknown, a value of the wrong type is named with its field, and `missing` makes the
     error for a field that is not there; without it, objects have just the fields they need.
     """
 
@@ -40,7 +40,7 @@ class Reader:
         self._known: dict[Any, Step] = {}
 
     def of(self, kind: Any) -> Step:
-        """What reads values of a type."""
+        """Return the reader of values of a type."""
         read = self._known.get(kind)
         if read is None:
             read = self._known[kind] = self._make(kind)
@@ -56,7 +56,7 @@ class Reader:
             return self._or_none([self.of(each) for each in args if each is not type(None)])
         if isinstance(kind, type) and is_dataclass(kind):
             return self._exact(kind) if self._missing is None else self._lenient(kind)
-        if origin in (tuple, list):
+        if origin in (tuple, list, set, frozenset):
             return self._items(origin, args)
         if origin in (dict, Mapping):
             return self._table(*args)
@@ -169,9 +169,4 @@ def read_truth(data: Any) -> bool:
     raise TypeError(f"{data!r} is not of type bool")
 
 
-LEAVES: Mapping[Any, Step] = {
-    float: read_float,
-    int: read_whole,
-    str: read_text,
-    bool: read_truth,
-}
+LEAVES: Mapping[Any, Step] = {float: read_float, int: read_whole, str: read_text, bool: read_truth}

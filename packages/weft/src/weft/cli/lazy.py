@@ -19,6 +19,7 @@ from typer.models import CommandInfo
 from weft.frozen import frozen
 
 PLUGINS = "Plug-ins"
+NO_WORDS: Mapping[str, str] = {}
 
 
 class Panel(NamedTuple):
@@ -29,7 +30,7 @@ class Panel(NamedTuple):
 
 
 @frozen
-class Entry:
+class CommandEntry:
     """One line of the table of commands.
 
     `summary` is the first line of its help. `where` is `module:name` in the folder of its panel,
@@ -50,7 +51,7 @@ class Entry:
         return build(self.name, command, self.panel.title, self.settings)
 
     def placeholder(self) -> TyperCommand:
-        """What a list of commands needs to know."""
+        """Return what a list of commands shows of this one."""
         return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel.title)
 
 
@@ -69,7 +70,9 @@ def build(name: str, command: Any, panel: str, settings: Mapping[str, Any] | Non
 class LazyGroup(TyperGroup):
     """The commands of a table, and those that plug-ins register as `weft.commands`."""
 
-    table: tuple[Entry, ...] = ()
+    table: tuple[CommandEntry, ...] = ()
+    aliases: Mapping[str, str] = NO_WORDS
+    meanings: Mapping[str, str] = NO_WORDS
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -95,6 +98,11 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed, imported now."""
+        word = args[0]
+        if self.get_command(ctx, word) is None:
+            if word in self.meanings:
+                ctx.fail(f"there is no command {word!r}: {self.meanings[word]}")
+            args = [self.aliases.get(word, word), *args[1:]]
         name, command, rest = super().resolve_command(ctx, args)
         if name in self._entries:
             command = self._entries[name].load()

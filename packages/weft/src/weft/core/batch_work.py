@@ -24,7 +24,7 @@ class BatchOffer:
 
 @frozen
 class BatchWork:
-    """What a client is to do: batch jobs to submit, and numbers of those to end."""
+    """Work for a client: batch jobs to submit, and numbers of those to end."""
 
     submit: tuple[BatchOffer, ...] = ()
     cancel: tuple[str, ...] = ()
@@ -34,7 +34,10 @@ class BatchWorks(Protocol):
     """The work for each person's client; `account` is a tenant's name, or an account's."""
 
     def take(self, account: str) -> BatchWork:
-        """What is to be done now, each offer for one client; InvalidConfig for an unknown one."""
+        """The work that is due now, each offer for one client.
+
+        InvalidConfig for an unknown account.
+        """
         ...
 
     async def report(self, account: str, secret: str, number: str, refusal: str) -> str:

@@ -1,4 +1,4 @@
-"""What engines refuse that cannot do all of `weft.core.protocols.Engine`."""
+"""Refusals for engines that cannot do all of `weft.core.protocols.Engine`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ class NoSleep:
 
     @property
     def stops(self) -> frozenset[Rung]:
-        """None."""
         return frozenset()
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
-        """Refused."""
         raise EngineError(f"attempt {attempt} of job {job!r} cannot be frozen by this engine")
 
     async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:  # noqa: ARG002
-        """Refused."""
         raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:

@@ -3,9 +3,10 @@
 WeftError
 ├── UnknownName      a policy, trace, engine, ... that is not registered
 ├── InvalidConfig    a parameter, cluster string or option that cannot be used
+│   └── NewerEvent   a line of a log that a newer version wrote
 ├── TraceError       a workload file that cannot be read, with file, line and column
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
-├── StateError       an event that cannot follow from those before it, with the job's story
+├── StateError       an event that cannot follow from those before it, with the job's history
 ├── StoreError       the store could not be written: a full disk, mostly
 │   └── Superseded   another service has taken over the log
 ├── UnreadableEvent  an event that the log refuses: it could not be read back
@@ -22,7 +23,7 @@ from difflib import get_close_matches
 from operator import attrgetter
 from typing import Any
 
-from weft.hinted import HintedError
+from weft.base.hinted import HintedError
 
 
 class WeftError(HintedError):
@@ -42,11 +43,21 @@ class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
     """A name that is not registered."""
 
     @classmethod
-    def among(cls, kind: str, name: str, known: Iterable[str], shown_by: str = "") -> UnknownName:
-        """Name the thing, suggest the closest, and say which command shows all."""
+    def among(
+        cls,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        shown_by: str = "",
+        also: Iterable[str] = (),
+    ) -> UnknownName:
+        """Name the thing, suggest the closest, and say which command shows all `known`.
+
+        `also` are names that would be there if more were installed.
+        """
         names = sorted(known)
         return cls(
-            f"no {kind} named {name!r}{did_you_mean(name, names)}",
+            f"no {kind} named {name!r}{did_you_mean(name, [*names, *also])}",
             hint=f"`{shown_by or f'weft list {kind}'}` shows all {len(names)}",
         )
 
@@ -68,6 +79,10 @@ def bad_values(name: str, part: Any, parameters: str, rule: str) -> InvalidConfi
     given = ((word, attrgetter(word)(part)) for word in parameters.split())
     shown = (f"{word}={v:g}" if isinstance(v, float) else f"{word}={v}" for word, v in given)
     return InvalidConfig(f"{name}: {', '.join(shown)}", hint=rule)
+
+
+class NewerEvent(InvalidConfig):
+    """A line of a log that a newer version wrote, with an event or field that is unknown here."""
 
 
 class MakesNoSense(InvalidConfig):

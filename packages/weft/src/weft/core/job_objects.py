@@ -32,7 +32,7 @@ class JobObjects(Protocol):
     """Every call may raise WeftError, and is tried again then."""
 
     def all(self) -> Sequence[JobObject]:
-        """What there is, as far as can be known now."""
+        """The objects that there are, as far as can be known now."""
         ...
 
     async def claim(self, job: JobObject) -> None:
@@ -40,7 +40,7 @@ class JobObjects(Protocol):
         ...
 
     async def release(self, job: JobObject) -> None:
-        """Let it go."""
+        """Let an object go."""
         ...
 
     async def write(self, job: JobObject, status: Mapping[str, Any]) -> None:
@@ -48,5 +48,5 @@ class JobObjects(Protocol):
         ...
 
     async def tell(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
-        """Show what happened; the same of the same object once only."""
+        """Show what happened on an object, once for each text."""
         ...

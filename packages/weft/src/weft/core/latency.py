@@ -1,4 +1,4 @@
-"""How long something takes that is done again and again, and whether it is being done now."""
+"""Times of something done again and again, and whether it is being done now."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """The number of values."""
         return sum(self._counts)
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Count one more value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """How many were at most each bound; the last is infinite."""
+        """The counts of values at most each bound; the last is infinite."""
         counts, below = [], 0
         for bound, count in zip((*self.bounds, float("inf")), self._counts, strict=True):
             below += count
@@ -54,7 +54,7 @@ class Latency:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Once more."""
+        """Measure the time of one more call."""
         began = self._since = self._clock()
         try:
             yield

@@ -20,7 +20,7 @@ from weft.core.batch_work import BatchWorks
 from weft.core.events.event import Event
 from weft.core.events.report import Report
 from weft.core.job_objects import JobObjects
-from weft.core.knowledge.measured import Measured, Sees
+from weft.core.knowledge.measured import MeasuredAttempt, Sees
 from weft.core.latency import Latency
 from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import Allocation, Job, JobId, NodeId
@@ -38,7 +38,7 @@ Way = Literal["terminal", "shell"] | int  # into an attempt; an int is a port
 
 
 class Pace(NamedTuple):
-    """How fast a job gets on, for how long before it must be asked again, and what it reports.
+    """The pace of a job, for how long before it must be asked again, and what it reports.
 
     `rate` is progress per second; 1 is the speed of the allocation the job asked for.
     """
@@ -65,7 +65,7 @@ class PerfModel(Protocol):
 
     @property
     def steady(self) -> bool:
-        """Whether a job's pace never changes while it holds an allocation."""
+        """True if a job's pace never changes while it holds an allocation."""
         ...
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
@@ -115,7 +115,7 @@ DeviceSharing = Literal["timeslicing", "mps"]
 
 @frozen
 class DeviceHealth:
-    """How one device is: `fault` says why it should not be used, `notes` what else was seen.
+    """The health of one device: `fault` says why it should not be used, `notes` what else was seen.
 
     `aside` says that it is not used, `withdrawn` is a fault that it turned out not to have.
     `counters` are what its driver counts now: `sm` (0 to 1), `held_gb`, `power_w`, `temp_c` and
@@ -132,7 +132,7 @@ class DeviceHealth:
 
 @frozen
 class EngineHealth:
-    """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not.
+    """Contact of an engine with its jobs; `reason` says what is wrong where there is none.
 
     `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
     are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
@@ -151,7 +151,7 @@ class EngineHealth:
 
 
 class Sessions(Protocol):
-    """How people reach into attempts that run."""
+    """Access for people to attempts that run."""
 
     async def connect(
         self, job: JobId, attempt: int, to: Way
@@ -177,7 +177,7 @@ class Engine(Protocol):
 
     @property
     def wants(self) -> Wants:
-        """What its class must be given to build one; read from the class."""
+        """The objects that its class must be given to build one; read from the class."""
 
     @property
     def supports(self) -> Controls:
@@ -185,15 +185,15 @@ class Engine(Protocol):
 
     @property
     def real(self) -> bool:
-        """Whether jobs are processes that measure themselves; not where they are simulated."""
+        """True if jobs are processes that measure themselves; not where they are simulated."""
 
     @property
     def sharing(self) -> DeviceSharing:
-        """How one of its devices serves several jobs."""
+        """The way in which one of its devices serves several jobs."""
 
     @property
     def health(self) -> EngineHealth:
-        """Whether it still hears of its jobs."""
+        """Its contact with its jobs."""
 
     @property
     def speed(self) -> float:
@@ -201,7 +201,10 @@ class Engine(Protocol):
 
     @property
     def invitation(self) -> str:
-        """What to run on another machine so that it joins; empty where none can. After `nodes`."""
+        """The command to run on another machine so that it joins; empty where none can.
+
+        After `nodes`.
+        """
         ...
 
     async def nodes(self) -> Sequence[Node]:
@@ -259,7 +262,7 @@ class Engine(Protocol):
         ...
 
     async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
-        """The same, and what it holds on its devices is moved to host memory: how many GB."""
+        """Freeze an attempt and move what it holds on its devices to host memory: the GB moved."""
         ...
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
@@ -278,20 +281,20 @@ class Engine(Protocol):
         ...
 
     def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """What is kept of each on disk; from any thread."""
+        """Bytes kept of each job on disk; from any thread."""
         ...
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Where each rank of an attempt writes; empty for an unknown one."""
+        """The log file of each rank of an attempt; empty for an unknown one."""
         ...
 
     @property
     def sees(self) -> Sees:
-        """What it can measure of jobs that report nothing."""
+        """The measurements that it can take of jobs that report nothing."""
         ...
 
-    def measured(self, job: JobId, attempt: int) -> Measured:
-        """What was observed about an attempt in its last minutes; NOT_MEASURED of an unknown one.
+    def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:
+        """Measurements of an attempt in its last minutes; NOT_MEASURED of an unknown one.
 
         From any thread; fresh to about half a second.
         """
@@ -313,7 +316,7 @@ class Engine(Protocol):
 
     @property
     def sessions(self) -> Sessions | None:
-        """How to reach into running attempts; None where that cannot be done."""
+        """Access to running attempts; None where that cannot be done."""
         ...
 
     async def close(self) -> None:
@@ -334,7 +337,7 @@ class Store(Protocol):
 
     @property
     def appends(self) -> Latency:
-        """How long appends take."""
+        """Times that appends take."""
         ...
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:

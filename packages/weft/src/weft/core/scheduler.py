@@ -20,15 +20,16 @@ from weft.core.events import event as facts
 from weft.core.events.actions import Action, Reject, Wake
 from weft.core.events.event_history import REMEMBERED, EventHistory
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
-from weft.core.plan.early_rounds import PAUSE_S, could_start
-from weft.core.plan.newcomer import welcome_newcomer
-from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy, may_rest, welcome_of
-from weft.core.plan.rules import check_plan
+from weft.core.plan.about import About
+from weft.core.plan.kept_back import PAUSE_S, could_start
+from weft.core.plan.plan import NOTHING, Plan
+from weft.core.plan.policy import FastStart, Policy, fast_start_of, may_rest
+from weft.core.plan.reasons import plain_facts
+from weft.core.plan.rules import check_allocation, check_plan
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS
@@ -39,6 +40,7 @@ from weft.core.state.table import Growing
 from weft.core.stops import Rung
 
 Journal = Callable[[float, facts.Event], None]
+AT_START_S = 60.0  # an attempt that dies sooner may have died of where it was
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = {
     *(facts.Started, facts.Stopped, facts.Reported, facts.Resizable, facts.Resized),
@@ -51,12 +53,17 @@ QUIET = {
         facts.Awoke,
         facts.StartedAhead,
         facts.Refitted,
+        facts.Foretold,
     ),
 }  # after these there is nothing to decide
 
 
 class Scheduler:
-    """One policy, one state, and the rules that keep a plan honest."""
+    """One policy, one state, and the rules that keep a plan honest.
+
+    With `skips_views` a policy that rests, or starts a lone newcomer fast, is not asked: no view is
+    made, and the decision is in no journal. Simulations without a journal do so.
+    """
 
     def __init__(
         self,
@@ -70,11 +77,13 @@ class Scheduler:
         remembered: int = REMEMBERED,
         stops: StopRules | None = None,
         early_rounds: bool = False,
+        skips_views: bool = False,
     ) -> None:
+        assert not (skips_views and journal is not None), "a journal has every decision"
         self.use(policy)
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
-        self.state.story = EventHistory(remembered)
+        self.state.history = EventHistory(remembered)
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self.rested: Callable[[bool], None] | None = None
         self._seed, self._weights = seed, dict(weights or {})
@@ -83,15 +92,16 @@ class Scheduler:
         self._learned = 0
         self._asked: float | None = None
         self._early_rounds, self._decided_at = early_rounds, -math.inf
+        self._skips_views = skips_views
 
     def step(self, now: float, events: Sequence[facts.Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
-        actions, due = self.take_in(now, events)
+        actions, due = self.apply_events(now, events)
         if due:
             actions += self.decide(now)
-        return actions if self.state.wake_at == self._asked else actions + self.asks()
+        return actions if self.state.wake_at == self._asked else actions + self.wake_request()
 
-    def take_in(self, now: float, events: Sequence[facts.Event]) -> tuple[list[Action], bool]:
+    def apply_events(self, now: float, events: Sequence[facts.Event]) -> tuple[list[Action], bool]:
         """The first half of a step: what follows from the facts alone, and whether to decide.
 
         A driver that does not `decide` at once must `put_off`.
@@ -108,7 +118,7 @@ class Scheduler:
                 round_of = self.state.wake_at if self.state.wake_at is not None else now
             if self._journal is not None:
                 self._journal(now, event)
-            actions += self.recall(now, event)
+            actions += self.apply_event(now, event)
             if self.state.dependencies.in_vain:
                 actions += self._cancel_in_vain(now)
             news = news or type(event) not in QUIET
@@ -119,21 +129,21 @@ class Scheduler:
         wake = self.state.wake_at
         self.state.wake_at = until if wake is None else min(wake, until)
 
-    def asks(self) -> list[Action]:
+    def wake_request(self) -> list[Action]:
         """The last part of a step: a Wake if another one than before is wanted."""
         if self.state.wake_at == self._asked:
             return []
         self._asked = self.state.wake_at
         return [Wake(self._asked)]
 
-    def recall(self, now: float, event: facts.Event) -> list[Action]:
+    def apply_event(self, now: float, event: facts.Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
         if isinstance(event, facts.Reported):
             actions = self.state.fold(now, event)
             self._observe(now, event)
             return actions
-        if isinstance(event, facts.Failed):
-            self._observe_failed(event)
+        if isinstance(event, (facts.Failed, facts.StartFailed)):
+            self._observe_failed(now, event)
         actions, kind = self.state.fold(now, event), type(event)
         if kind is facts.Started or kind is facts.Stopped:
             return actions
@@ -161,28 +171,28 @@ class Scheduler:
 
         If `lenient`, parts of the knowledge that cannot be taken up start over.
         """
-        story = self.state.story
+        history = self.state.history
         self.state = load_state(saved.state, jobs)
-        self.state.story = story
+        self.state.history = history
         if "predictor" in self.knowledge.load(saved.knowledge, lenient=lenient):
             for ended in self.state.ended:  # by another predictor: what is kept can be learnt again
                 self.knowledge.learn(ended)
         self._history = Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 
-    def copied(self) -> tuple[Any, ...]:
-        """The same for a copy in another process: to be pickled at once, and only there."""
+    def pickle_state(self) -> tuple[Any, ...]:
+        """Everything for a copy in another process: to be pickled at once, and only there."""
         return (self.state, self.knowledge, self._history, self._learned)
 
-    def take_over(self, copied: tuple[Any, ...]) -> None:
+    def take_over(self, pickled: tuple[Any, ...]) -> None:
         """Go on as the one that was copied."""
-        self.state, self.knowledge, self._history, self._learned = copied
+        self.state, self.knowledge, self._history, self._learned = pickled
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
         self.policy, self._about = policy, policy.about
         self.memory: object = None
-        self._rests, self._welcome = may_rest(policy), welcome_of(policy)
+        self._rests, self._fast_start = may_rest(policy), fast_start_of(policy)
 
     # ---- when
 
@@ -206,7 +216,10 @@ class Scheduler:
         return False
 
     def _find_early(self, now: float) -> float:
-        """When this round may end before its time; a simulation keeps to the published rounds."""
+        """The time at which this round may end early.
+
+        A simulation keeps to the published rounds.
+        """
         state = self.state
         if not self._early_rounds or not could_start(state.table, state.free):
             return math.inf
@@ -216,13 +229,13 @@ class Scheduler:
 
     def decide(self, now: float) -> list[Action]:
         """The second half of a step: ask the policy, check its plan, turn it into actions."""
-        if self._rests and self._journal is None:
-            plan = welcome_newcomer(self.state, now, self._welcome, self._about)
+        if self._skips_views and self._rests:
+            plan = try_fast_start(self.state, now, self._fast_start, self._about)
             if plan is not None:
-                return self._rest(now, plan)
+                return self._adopt_without_view(now, plan)
         return self.adopt(now, self.propose(now))
 
-    def _rest(self, now: float, plan: Plan) -> list[Action]:
+    def _adopt_without_view(self, now: float, plan: Plan) -> list[Action]:
         """Count a decision that stops no job, made without a view; memory stays as it is."""
         state, self._decided_at = self.state, now
         state.decisions += 1
@@ -234,7 +247,7 @@ class Scheduler:
         return actions
 
     def propose(self, now: float, policy: Policy | None = None) -> Plan:
-        """What the policy, or another one without memory, wishes: checked, and nothing is done."""
+        """The plan of the policy, or of another one without memory: checked, not carried out."""
         view, asked, about = self.view(now), self.policy, self._about
         if policy is not None:
             view, asked, about = replace(view, memory=None), policy, policy.about
@@ -248,7 +261,7 @@ class Scheduler:
         return plan
 
     def view(self, now: float) -> View:
-        """What a policy may know at this moment."""
+        """The view of a policy at this moment."""
         state = self.state
         return View(
             now,
@@ -290,6 +303,7 @@ class Scheduler:
             live := state.live.pick(plan.changes, state.table, plan.restarts),
             self._stops.choose(state, self.knowledge, now, plan, live),
             tuple(sorted(plan.promised)),
+            {j: plain_facts(values) for j, values in plan.facts.items() if plan.reasons.get(j)},
         )
         if self._journal is not None:
             self._journal(now, decided)
@@ -298,7 +312,7 @@ class Scheduler:
         return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
 
     def choose_stop(self, now: float, job: JobId) -> Rung:
-        """How a job that a person suspends gives its devices back."""
+        """The rung by which a job that a person suspends gives its devices back."""
         return self._stops.choose_one(self.state, self.knowledge, now, job)
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
@@ -309,7 +323,7 @@ class Scheduler:
             cancelled = facts.Cancelled(job, why)
             if self._journal is not None:
                 self._journal(now, cancelled)
-            actions += [*self.recall(now, cancelled), Reject(job, why)]
+            actions += [*self.apply_event(now, cancelled), Reject(job, why)]
         return actions
 
     def _next_wake(self, now: float, plan: Plan) -> float | None:
@@ -331,12 +345,12 @@ class Scheduler:
             return  # it trains where it was, while it is promised something else
         began = table.get(row, Column.RAN_SINCE)
         ran = table.get(row, Column.RAN_BASE) + table.get(row, Column.RAN_RATE) * (now - began)
-        attempt = Attempt(event.attempt, on, began, now, ran)
+        attempt = AttemptSource(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
 
     def _observe_sharing(self, event: facts.Observed) -> None:
-        """What a job does to a device, and its neighbours to it."""
+        """Learn what a job does to a device, and its neighbours to it."""
         table, knowledge = self.state.table, self.knowledge
         row = table.find(event.job)
         on = None if row is None else table.allocations[row]
@@ -355,15 +369,20 @@ class Scheduler:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
-    def _observe_failed(self, event: facts.Failed) -> None:
+    def _observe_failed(self, now: float, event: facts.Failed | facts.StartFailed) -> None:
         table, row = self.state.table, self.state.table.find(event.job)
         on = None if row is None else table.allocations[row]
-        if row is not None and on is not None:
-            kind = self.state.cluster.kind_of(on)
-            self.knowledge.note_failed(table.jobs[row], kind, on, event)
+        if row is None or on is None:
+            return
+        job, brief = table.jobs[row], True
+        if isinstance(event, facts.Failed):
+            self.knowledge.note_failed(job, self.state.cluster.kind_of(on), on, event)
+            brief = not event.out_of_memory and now - table.get(row, Column.RAN_SINCE) < AT_START_S
+        if brief:
+            self.knowledge.note_failed_start(job, on)
 
     def _observe_change(self, event: facts.Resizable | facts.Resized | facts.ResizeFailed) -> None:
-        """Whether a job can change its devices as it trains, and what that took."""
+        """Learn if a job can change its devices as it trains, and what that took."""
         table, costs = self.state.table, self.knowledge.costs
         row = table.find(event.job)
         if row is None or costs is None:
@@ -389,3 +408,24 @@ class Scheduler:
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)
+
+
+def try_fast_start(
+    state: State, now: float, fast_start: FastStart | None, about: About
+) -> Plan | None:
+    """The plan of a policy that rests for at most one waiting job; None where it is asked."""
+    table, free = state.table, state.free
+    waiting = table.waiting
+    if not waiting:
+        return NOTHING
+    if fast_start is None or waiting > 1 or len(state.cluster.kinds) > 1:
+        return None
+    if table.conditional or table.suspended or state.asleep:
+        return None
+    job = table.jobs[table.first_waiting()]
+    if job.demand.gpus * job.demand.share > free.room():
+        return None
+    plan = fast_start(job, free, now)
+    if plan is not None and (on := plan.changes[job.id]) is not None:
+        check_allocation(job, on, state.cluster, about, state.decisions)
+    return plan

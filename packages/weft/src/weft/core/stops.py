@@ -1,4 +1,4 @@
-"""How a running job can be made to give its GPUs back, from the cheapest to the dearest."""
+"""Ways to make a running job give its GPUs back, from the cheapest to the dearest."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Every attempt has a folder below `state` and an agent (`weft.node.agent`) that outlives this
 process; the engine only reads what agents write and leaves requests for them. Nothing it knows
-is lost when it dies.
+is lost when it dies. It is the engine of a fleet of one node, whose manager starts processes.
 """
 
 from __future__ import annotations
@@ -12,25 +12,22 @@ import hashlib
 import logging
 import socket
 import threading
-import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.errors import EngineError
-from weft.core.events.event import Event, Stopped
-from weft.core.knowledge.measured import Measured, Sees
+from weft.core.knowledge.measured import MeasuredAttempt, Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.core.stops import SLEEPS, Rung
-from weft.engines.attempts.agent_engine import AgentEngine
-from weft.engines.attempts.asleep import end_probes, find_suspender
-from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.asleep import SUSPEND_S, find_suspender
 from weft.engines.attempts.health_board import devices_seen
-from weft.engines.attempts.job_folders import mark_of, recall, take_up
-from weft.engines.attempts.listener import Listener
+from weft.engines.attempts.job_folders import mark_of, never_began, recall
+from weft.engines.attempts.own_processes import Coordinators, WarmServer
 from weft.engines.attempts.request import (
     LocalSite,
     adjustment,
@@ -40,43 +37,44 @@ from weft.engines.attempts.request import (
     group_of,
     means_of,
 )
-from weft.engines.attempts.rounds import MACHINE_WIDE, Key
-from weft.engines.attempts.sessions import LocalSessions
-from weft.engines.attempts.spawn import spawn
-from weft.engines.attempts.warm_server import WarmServer
-from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.attempts.rounds import MACHINE_WIDE, Turn
+from weft.engines.attempts.watch import nudge
+from weft.engines.fleet.attempts import RunningAttempt
+from weft.engines.fleet.engine import FleetEngine
+from weft.engines.fleet.gang import GangWatch
+from weft.engines.fleet.port import Abilities, AttemptPart, Gang, Key
+from weft.engines.fleet.requests import gang_alone
+from weft.engines.fleet.roster import Roster
 from weft.engines.machine.containers import check_image
 from weft.engines.machine.cores import CorePool, RankCores
-from weft.engines.machine.devices import Machine, find_machine
-from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.machine.devices import LocalMachine, find_machine
+from weft.engines.machine.host_part import (
+    NOTHING_ASKED,
+    HostPart,
+    HostRequest,
+    check_host,
+    host_part,
+    read_asked,
+)
 from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.local_manager import LocalManager
 from weft.engines.machine.measuring import add_host_memory
 from weft.engines.machine.mps import Mps
 from weft.engines.machine.users import check_users, make_folder, user_of
-from weft.wire.attempt import (
-    ADJUST,
-    AGENT_LOG,
-    CLAIM,
-    RESIZE,
-    SPEC,
-    AttemptSpec,
-    folder_of,
-    short_path,
-    write_whole,
-)
+from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, folder_of, short_path, write_whole
 from weft.wire.cgroups import find_base, remove_group
-from weft.wire.errors import WireError
-from weft.wire.gpus.health import DeviceWatch
+from weft.wire.gpu_health import DeviceWatch
 from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
 SHARES = Controls.SHARE | Controls.TIER | Controls.PHASE | Controls.SHIFT
 SUPPORTS = ~Controls.NOTHING  # all that there is
+CHORES_S = 1.0
 
 
 @dataclass
-class LocalEngine(AgentEngine):
+class LocalEngine(FleetEngine):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -116,31 +114,35 @@ class LocalEngine(AgentEngine):
     declares = (("", SUPPORTS),)
     job_objects, batch_works = None, None
 
+    _wake_s = SUSPEND_S
+
     def __post_init__(self) -> None:
-        self.state = Path(self.state).absolute()
         check_names(self.pass_env)
-        check_users(self.users, self.state)
+        check_users(self.users, Path(self.state).absolute())
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
-        self._loop: Listener = Listener(
-            self.state, self._queue.put_nowait, self._cores.give, self._do_chores
+        self._machine: LocalMachine = find_machine(
+            name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb
         )
+        self._mps = Mps(Path(self.state).absolute())
+        self._here = LocalManager(
+            Path(self.state).absolute(),
+            self._machine.node,
+            Abilities(SUPPORTS, True, sharing=self.sharing, sleeps=True, frees="device", near=True),
+            lambda: filter_environment(self.pass_env),
+            self._find_ranks,
+        )
+        super().__init__(self._here, self.state, "this machine", users=self.users)
+        self._own_cores = CorePool(tuple(sorted({c for at in self._machine.cores for c in at})))
+        self._changes.limit_s, self._changes.describe = self.resize_limit_s, self._describe
+        self._asks: dict[Key, HostRequest] = {}
         self._one_at_a_time = threading.Lock()
         self._gpus = DeviceWatch([gpu.index for gpu in self._machine.gpus])
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
-        self._site = LocalSite(self.state)
-        self._warm: WarmServer | None = None
-        self._tokens, self._mps = Coordinators(self.state), Mps(self.state)
+        self._place = LocalSite(self.state)
+        self._tokens = Coordinators(self.state)
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
-
-    @property
-    def supports(self) -> Controls:
-        """Shares, tiers and phases by stage tokens and MPS, the host by groups or cores."""
-        return SUPPORTS
 
     @property
     def stops(self) -> frozenset[Rung]:
@@ -151,7 +153,7 @@ class LocalEngine(AgentEngine):
 
     @property
     def sharing(self) -> DeviceSharing:
-        """How a GPU serves several jobs here: mps where it is asked for and there, else slices."""
+        """The sharing of a GPU here: mps where it is asked for and there, else slices."""
         by_mps = self.mps and self._mps.there and bool(self._machine.gpus)
         return "mps" if by_mps else "timeslicing"
 
@@ -162,8 +164,8 @@ class LocalEngine(AgentEngine):
         devices = self._machine.gpus or self.slot_gb
         return steps | Sees.HOST | (Sees.DEVICE if devices else Sees.NOTHING)
 
-    def measured(self, job: JobId, attempt: int) -> Measured:
-        """What its agent saw lately; the memory of a slot is the host's."""
+    def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:
+        """Measurements of its agent; the memory of a slot is the host's."""
         measured = super().measured(job, attempt)
         if self._machine.gpus or not self.slot_gb:
             return measured
@@ -171,9 +173,13 @@ class LocalEngine(AgentEngine):
 
     @property
     def health(self) -> EngineHealth:
-        """Whether it still hears of its jobs, and can end them; how its GPUs are."""
+        """Contact with its jobs, the power to end them, and the health of its GPUs."""
         node, seen = self._machine.node, devices_seen(self._gpus.seen)
-        return replace(self._loop.health, devices={node.id: self._loop.board.devices(node, seen)})
+        health = replace(self._loop.health, devices={node.id: self._loop.board.devices(node, seen)})
+        if not self._here.troubles:
+            return health
+        reasons = "; ".join(filter(None, (health.reason, *self._here.troubles.values())))
+        return replace(health, ok=False, reason=reasons)
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""
@@ -187,174 +193,177 @@ class LocalEngine(AgentEngine):
 
     @property
     def is_warm(self) -> bool:
-        """Whether workers are forked."""
-        return self._warm is not None and self._warm.ready
+        """True if workers are forked."""
+        return self._here.warm is not None and self._here.warm.ready
 
     # ---- life
 
     async def adopt(self, attempts: Collection[Key]) -> set[Key]:
         """Watch these attempts again, end all others, and begin to listen."""
-        self._make_folders(users=bool(self.users))
+        await self._open()
         groups = await self._loop.run(lambda: find_base(self._group)) if self.groups else None
-        self._site = LocalSite(self.state, self._loop.open_bell(), groups)
+        self._place = LocalSite(self.state, self._here.open_bell(self._loop.poke), groups)
         if self.warm:
-            self._warm = WarmServer(
+            self._here.warm = WarmServer(
                 short_path(self.state / "warm.sock"),
                 self.state / "warm.log",
                 [name for name in self.preload.split("/") if name],
                 filter_environment(self.pass_env),
             )
-        known = await self._loop.run(
-            lambda: take_up(self.state, attempts, self._resume, self._end_stranger)
-        )
-        self._loop.begin()
-        return known
+        return await super().adopt(attempts)
+
+    async def _open(self) -> None:
+        self._make_folders(users=bool(self.users))
+        self._loop.note_machines(await self._here.nodes(), tell=False)
+        self._opened = True
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
-        await self._loop.close()
-        if self._warm is not None:
-            self._warm.close()
+        await super().close()
         if not self._loop.watched:
             self._tokens.end()
             self._mps.end()
-            if self._site.groups is not None:
-                remove_group(self._site.groups.path)
+            if self._place.groups is not None:
+                remove_group(self._place.groups.path)
+
+    def _chores(self) -> Mapping[str, Turn]:
+        return {"look after its helpers": self._do_chores}
+
+    async def _do_chores(self) -> None:
+        await asyncio.sleep(CHORES_S)
+        await self._loop.run(self._look_after_helpers)
+
+    def _look_after_helpers(self) -> None:
+        with self._one_at_a_time:
+            self._tokens.restart_dead()
+            if self._here.warm is not None:
+                self._here.warm.restart_if_dead()
+        self._gpus.poll()
+
+    # ---- attempts from before a restart
+
+    def _resume(self, key: Key) -> bool:
+        """Watch it again, spoilt or not; False if it never was prepared."""
+        folder = folder_of(self.state, *key)
+        if not (folder / SPEC).exists():
+            return False
+        try:
+            gang = gang_alone(folder)
+        except (OSError, WireError) as error:
+            self._watch(self._gang_of(key, folder), again=True).watch.spoil(str(error))
+            return True
+        self._watch(gang, again=True)
+        self._take_up_sleeper(gang)
+        return True
+
+    def _end_stranger(self, folder: Path) -> bool:
+        """End an attempt that is marked as running that no job owns; False if it never began."""
+        groups = self._place.groups
+        group = groups.path / f"{folder.parent.name}@{folder.name}" if groups else None
+        if never_began(folder, group):
+            return False
+        key = (JobId(f"{folder.parent.name}?"), int(folder.name))
+        run = self._watch(self._gang_of(key, folder))
+        self._here.agent_of(run.watch.gang).group = group
+        self._end_run(run)
+        return True
+
+    def _gang_of(self, key: Key, folder: Path) -> Gang:
+        """Return a bare description for an attempt whose own is spoilt, or does not matter."""
+        part = AttemptPart(self._machine.node.id, (), 0.0, 0.0, folder)
+        return Gang(*key, str(key[0]), "", (part,))
+
+    def _make_watch(
+        self, gang: Gang, *, again: bool = False, roster: Roster | None = None
+    ) -> GangWatch:
+        agent = self._here.agent_of(gang)
+        return GangWatch(gang, again=again, roster=roster, agent=agent)
+
+    def _recall(self, run: RunningAttempt) -> None:
+        """Take down what an attempt has of this machine, from its files."""
+        agent = self._here.agent_of(run.watch.gang)
+        try:
+            recalled = recall(agent.folder, self._group)
+            self._need_coordinator(recalled.discipline)
+        except (OSError, WireError) as error:
+            run.watch.spoil(str(error))
+            return
+        self._asks[run.key] = HostRequest(recalled.spec.asked_cpus, recalled.spec.mem_gb)
+        self._own_cores.note(run.key, recalled.cores, recalled.spec.cpus)
+        agent.group = recalled.group
+
+    def _leave(self, key: Key) -> None:
+        self._own_cores.give(key)
+        self._asks.pop(key, None)
+        self._here.leave(key)
+
+    def _find_ranks(self, key: Key) -> list[tuple[int, int]]:
+        run = self._loop.watched.get(key)
+        return [] if run is None else [*run.watch.parts[0].ranks.values()]
 
     # ---- requests
 
-    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
-        """Make the attempt's folder if it is not there, and an agent if none has claimed it."""
+    async def _prepare(self, job: Job, on: Allocation, attempt: int) -> Gang:
         key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
         cores = self._cores_for(key, on, host_part(read_asked(job), on, self._machine.node))
-        watched = self._loop.watched.get(key) or Watched(job.id, attempt, folder)
-        watched.group = group_of(self._site, job.id, attempt)
+        self._asks[key] = read_asked(job)
         try:
-            await self._loop.run(lambda: self._begin(watched, job, on, cores))
-            self._loop.watched.setdefault(key, watched)
+            await self._loop.run(lambda: self._write(folder, job, on, attempt, cores))
         except OSError as error:
-            self._loop.forget(watched)
+            self._leave(key)
             what = error.strerror or error
             raise EngineError(f"an agent for {folder} cannot be started: {what}") from error
-
-    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
-        """Leave a request for the agent; an attempt that never was has stopped."""
-        folder = folder_of(self.state, job, attempt)
-        watched = self._loop.watched.get((job, attempt))
-        if watched is None and not (folder / SPEC).exists():
-            self._queue.put_nowait(Stopped(job, attempt))
-            return
-        watched = watched or self._loop.watch(job, attempt, folder)
-        try:
-            over = await self._loop.run(lambda: watched.ask_to_stop(grace_s))
-        except (OSError, WireError) as error:
-            if isinstance(error, OSError) and error.errno in MACHINE_WIDE:
-                raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
-            if watched.ending is None:
-                self._loop.quarantine(watched, str(error))
-            return
-        if over and watched.ending is None and not watched.over:
-            self._queue.put_nowait(Stopped(job, attempt))
-            self._loop.forget(watched)
+        gang = await self._loop.run(lambda: gang_alone(folder))
+        self._here.agent_of(gang).group = group_of(self._place, job.id, attempt)
+        return gang
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
         """Tell the ranks their new batch (0 gives the choice back), turns and part of the host."""
-        watched = self._loop.watched.get((job, attempt))
-        if watched is None:
+        key, folder = (job, attempt), folder_of(self.state, job, attempt)
+        if key not in self._loop.watched:
             return
-        part = host_part(watched.asked, to, self._machine.node)
-        cores = self._cores_for((job, attempt), to, part)
+        part = host_part(self._asks.get(key, NOTHING_ASKED), to, self._machine.node)
+        cores = self._cores_for(key, to, part)
         discipline = self.discipline or str(to.sharing.discipline)
-        limits = group_limits(self._site, part)
+        limits = group_limits(self._place, part)
 
         def write() -> None:
             coordinator = self._need_coordinator(discipline)
-            asked = adjustment(to, discipline, coordinator, cores, limits)
-            write_whole(watched.folder / ADJUST, asked)
-            nudge(watched.folder)
-
-        try:
-            await self._loop.run(write)
-        except OSError as error:
-            if error.errno in MACHINE_WIDE:
-                raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
-            log.warning("attempt=%s did not get its new settings: %s", watched.folder, error)
-
-    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
-        """Send the agent everything that it would get for an attempt on the new devices."""
-        key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
-        cores = self._cores_for(key, to, host_part(read_asked(job), to, self._machine.node))
-
-        def write() -> None:
-            asked = {"epoch": epoch, "spec": asdict(self._spec_of(job, to, attempt, cores))}
-            (folder / ADJUST).unlink(missing_ok=True)  # the new terms are among them
-            write_whole(folder / RESIZE, asked)
+            write_whole(folder / ADJUST, adjustment(to, discipline, coordinator, cores, limits))
             nudge(folder)
 
         try:
             await self._loop.run(write)
         except OSError as error:
-            raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+            if error.errno in MACHINE_WIDE:
+                raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+            log.warning("attempt=%s did not get its new settings: %s", folder, error)
 
-    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
-        """Each rank's process, once its start was reported."""
-        watched = self._loop.watched.get((job, attempt))
-        return watched.pids if watched else {}
-
-    @property
-    def sessions(self) -> LocalSessions:
-        """Terminals and ports of attempts here."""
-        return LocalSessions(self.state, self.pids)
+    def _describe(self, job: Job, to: Allocation, attempt: int) -> AttemptSpec:
+        """The description of an attempt for its agent on other devices, its new terms among it."""
+        key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
+        cores = self._cores_for(key, to, host_part(read_asked(job), to, self._machine.node))
+        (folder / ADJUST).unlink(missing_ok=True)
+        return self._spec_of(job, to, attempt, cores)
 
     # ---- parts
 
-    def _resume(self, key: Key) -> bool:
-        """Watch an attempt from before a restart; False if it never was prepared."""
-        folder = folder_of(self.state, *key)
-        if not (folder / SPEC).exists():
-            return False
-        watched = self._loop.watch(*key, folder)
-        watched.log.again = True
-        try:
-            end_probes(folder)
-            self._recall(watched)
-        except (OSError, WireError) as error:
-            watched.trouble = str(error)  # it is put in quarantine when it is looked at
-        return True
-
-    def _end_stranger(self, folder: Path) -> bool:
-        groups = self._site.groups
-        return self._loop.end_stranger(folder, None if groups is None else groups.path)
-
-    def _recall(self, watched: Watched) -> None:
-        """What an attempt has of this machine, from its files."""
-        recalled = recall(watched.folder, self._group)
-        self._need_coordinator(recalled.discipline)
-        watched.asked = Asked(recalled.spec.asked_cpus, recalled.spec.mem_gb)
-        self._cores.note((watched.job, watched.attempt), recalled.cores, recalled.spec.cpus)
-        watched.group = recalled.group
-
     def _cores_for(self, key: Key, on: Allocation, part: HostPart) -> RankCores:
-        return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
+        return self._own_cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
-    def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
-        """Folder and agent of an attempt; a second time changes nothing."""
-        folder = watched.folder
-        watched.asked = read_asked(job)
-        if not (folder / SPEC).exists():
-            self._prepare(folder, self._spec_of(job, on, watched.attempt, cores))
-        if (folder / CLAIM).exists():
+    def _write(
+        self, folder: Path, job: Job, on: Allocation, attempt: int, cores: RankCores
+    ) -> None:
+        """The folder of an attempt, with what its agent needs to begin."""
+        if (folder / SPEC).exists():
             return
-        watched.spawned = time.monotonic()
-        if self._warm is not None and self._warm.fork(folder):
-            return
-        command = ["weft.node.agent", str(folder)]
-        try:
-            watched.pid = spawn(command, folder / AGENT_LOG, filter_environment(self.pass_env))
-        except OSError:
-            if watched.revoke():
-                raise
-            # The warm server forked one after all.
+        spec = self._spec_of(job, on, attempt, cores)
+        if spec.user is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            make_folder(folder, self.state, JobId(spec.job), Path(spec.checkpoints), spec.user)
+        mark_of(self.state, folder).touch()
+        spec.write(folder)
 
     def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
@@ -364,35 +373,20 @@ class LocalEngine(AgentEngine):
             on,
             attempt,
             self._machine,
-            self._site,
+            self._place,
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
             env=self._mps.env_of(self._machine, on) if by_mps else {},
             user=user_of(self.users, job),
             cores=cores,
-            means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
+            means=means_of(self._place, self._machine, pin=self.pin, mps=by_mps),
             resize_limit_s=self.resize_limit_s,
             suspender=self._suspender,
         )
-        return replace(spec, watch=spec.watch and self.watch)
-
-    def _prepare(self, folder: Path, spec: AttemptSpec) -> None:
-        if spec.user is None:
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            make_folder(folder, self.state, JobId(spec.job), Path(spec.checkpoints), spec.user)
-        mark_of(self.state, folder).touch()
-        spec.write(folder)
+        return replace(spec, run=replace(spec.run, watch=spec.run.watch and self.watch))
 
     def _need_coordinator(self, discipline: str) -> str:
         if discipline in ("", "none"):
             return ""
         with self._one_at_a_time:
             return self._tokens.socket(discipline)
-
-    def _do_chores(self) -> None:
-        with self._one_at_a_time:
-            self._tokens.look()
-            if self._warm is not None:
-                self._warm.look()
-        self._gpus.look()

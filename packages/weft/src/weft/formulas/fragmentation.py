@@ -1,4 +1,4 @@
-"""How many idle GPUs a typical job cannot use (Weng et al., "Beware of Fragmentation", ATC 2023).
+"""Idle GPUs that a typical job cannot use (Weng et al., "Beware of Fragmentation", ATC 2023).
 
 The typical jobs of a workload are classes with a popularity each. A class that does not fit a
 node can use none of its idle GPUs; one that fits cannot use those with less left than it asks of
@@ -61,7 +61,7 @@ def fragmented(left: Sequence[float], cpus: float, kind: str, classes: Iterable[
 
 
 def fragments(left: Floats, classes: Iterable[JobClass], cpus: Floats | None = None) -> Floats:
-    """The same of many nodes of one kind, one per row of `left`; without `cpus` none are asked for.
+    """Return the fragments of each node in `left`, all of one kind; without `cpus`, GPUs alone.
 
     Kinds are not looked at: a class that may not use the nodes asks for no GPUs.
     """
@@ -81,7 +81,7 @@ def fragments(left: Floats, classes: Iterable[JobClass], cpus: Floats | None = N
 
 
 def score_change(before: Floats, after: Floats) -> Rows:
-    """How little more would be fragmented, as the authors score it: 0 to 100, 50 for no change.
+    """A score of fragmentation, as the authors have it: 0 to 100, 50 for no change.
 
     Whole numbers on purpose: what differs by less than about 0.04 GPUs is equal, and the first
     node in a fixed order is taken. With exact or randomly broken ties the cluster fills less.
@@ -104,7 +104,7 @@ def classes_on(classes: Iterable[JobClass], kind: str, size: int) -> list[JobCla
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldDevices:
     """Devices held by jobs: rows of (node, start, end, how many, share of each, which)."""
 
     node: Rows
@@ -114,7 +114,7 @@ class Held:
     share: Floats
     devices: Sequence[tuple[int, ...]]
 
-    def pick(self, rows: Bools) -> Held:
+    def pick(self, rows: Bools) -> HeldDevices:
         """Some of the rows."""
         devices = [self.devices[row] for row in np.flatnonzero(rows).tolist()]
         start, end, gpus, share = (
@@ -123,7 +123,7 @@ class Held:
             self.gpus[rows],
             self.share[rows],
         )
-        return Held(self.node[rows], start, end, gpus, share, devices)
+        return HeldDevices(self.node[rows], start, end, gpus, share, devices)
 
 
 @frozen
@@ -142,7 +142,7 @@ class Idle:
 def count_idle(
     kinds: Sequence[str],
     sizes: Sequence[int],
-    held: Held,
+    held: HeldDevices,
     span: tuple[float, float],
     classes: Sequence[JobClass],
 ) -> Idle:
@@ -174,11 +174,7 @@ def count_idle(
 
 
 def _node_seconds(
-    pool_of: Rows,
-    sizes: Rows,
-    held: Held,
-    span: tuple[float, float],
-    among: Bools,
+    pool_of: Rows, sizes: Rows, held: HeldDevices, span: tuple[float, float], among: Bools
 ) -> Floats:
     """Seconds that nodes of each pool spent with each number of idle devices."""
     begin, end = span
@@ -204,9 +200,9 @@ def _node_seconds(
 
 
 def _count_shared(
-    held: Held, size: int, span: tuple[float, float], classes: Sequence[JobClass]
+    held: HeldDevices, size: int, span: tuple[float, float], classes: Sequence[JobClass]
 ) -> Idle:
-    """The same of one node whose devices were shared: what is left of each device counts."""
+    """Idle parts of one node whose devices were shared: what is left of each device counts."""
     at = np.concatenate([[span[0]], held.start, held.end])
     claims = np.zeros((len(held.share), size))
     for row, devices in enumerate(held.devices):

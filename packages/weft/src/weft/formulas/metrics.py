@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from weft.formulas.fairness.long_term import LOSS as LOSS_BELOW
+from weft.formulas.fairness.shares import LOSS as LOSS_BELOW
 from weft.formulas.fairness.shares import envy_of, jain_index, received_by_entitlement, shortfall
-from weft.formulas.run import Run
+from weft.formulas.run import RunOutcome
 from weft.formulas.statistics import HOUR, least, mean, percentile
 from weft.frozen import frozen
 
@@ -30,7 +30,7 @@ class Metric:
     """
 
     name: str
-    of: Callable[[Run], float | None]
+    of: Callable[[RunOutcome], float | None]
     help: str
     over: str = ""
     unit: Unit = "plain"
@@ -390,7 +390,7 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def measure(run: Run) -> dict[str, float]:
+def measure(run: RunOutcome) -> dict[str, float]:
     """Every metric that the run has, by name."""
     values = ((metric.name, metric.of(run)) for metric in METRICS)
     return {name: value for name, value in values if value is not None}

@@ -1,22 +1,143 @@
-"""Which nodes sleep and which are woken, as jobs come and go: CES's rule on a cluster that is live.
+"""Nodes that sleep and wake as jobs come and go: CES's rule on a cluster that is live.
 
 Nodes that no job will need are taken out of use, those that were idle for longest first and never
 the last of a kind. A waiting job wakes as many as it needs and some to spare at once; they are
 there again after their boot time.
+
+Idle nodes that sleep: the rule of CES (Hu et al., SC 2021), and a forecast for it.
+
+Time goes in bins of ten minutes. Nodes in use are known up to the present bin; a forecast says how
+many will be in use from here on, by what is known now. A node short of what is needed is woken at
+once with some to spare, and no node sleeps for a while after that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
+from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.formulas.node_sleep import BINS_A_DAY, SleepRule, daily_profile
+from weft.frozen import frozen
+
+BINS_A_DAY = 144
+Forecast = Callable[[int, int], Floats]
+
+
+@frozen
+class SleepRule:
+    """CES with its published parameters for Philly.
+
+    Nodes sleep if those in use fell by `fell` below the mean of the last `look_back` bins, will
+    fall by `will_fall` on the mean of the next `look_ahead`, and do not rise after that. `spare`
+    nodes stay awake; fewer than `fewest` are not worth it; for `keep` bins after a wake-up no node
+    sleeps.
+    """
+
+    look_back: int = 2
+    look_ahead: int = 30
+    fell: float = 0.1
+    will_fall: float = 0.0
+    fewest: int = 1
+    spare: int = 20
+    keep: int = 10
+
+    def __post_init__(self) -> None:
+        if min(self.look_back, self.look_ahead, self.fewest) < 1 or min(self.spare, self.keep) < 0:
+            raise InvalidConfig(
+                f"node sleep: {self}", hint="bins and nodes are 1 or more, spare and keep 0 or more"
+            )
+
+    def awake(
+        self, used: Sequence[float] | Floats, awake: int, kept: int, ahead: Floats, nodes: int
+    ) -> int:
+        """Nodes that should be awake now.
+
+        `used` are nodes in use, the present bin last; `kept` counts bins since the last wake-up;
+        `ahead` is the forecast from the present bin on, twice `look_ahead` long if it can be.
+        """
+        present = used[-1]
+        if awake < present:
+            return min(int(present) + self.spare, nodes)
+        if kept < self.keep or len(used) <= self.look_back or not len(ahead):
+            return awake
+        fell = float(np.mean(used[-self.look_back - 1 : -1])) - present
+        soon = float(np.mean(ahead[: self.look_ahead]))
+        later = float(np.mean(ahead[: 2 * self.look_ahead]))
+        if fell < self.fell or present - soon < self.will_fall or soon < later:
+            return awake
+        fewer = min(awake, int(present) + self.spare)
+        return fewer if awake - fewer >= self.fewest else awake
+
+
+@frozen
+class NodeSleepSavings:
+    """Awake nodes in each bin, and what that saved and cost."""
+
+    awake: Floats
+    wake_ups: int
+    woken: int
+    short: float
+
+    def asleep(self, nodes: int) -> float:
+        """Nodes asleep on average."""
+        return nodes - float(self.awake.mean())
+
+    def utilisation(self, used: Floats) -> float:
+        """The part of awake nodes that is in use, on average over bins."""
+        return float((used / self.awake).mean())
+
+
+def sleep_nodes(
+    used: Floats, nodes: int, rule: SleepRule, forecast: Forecast, first: int = 6
+) -> NodeSleepSavings:
+    """Follow the rule bin by bin; in the first bins as many are awake as are in use, and to spare.
+
+    `forecast(i, length)` is asked at bin `i` for that bin and those after it.
+    """
+    awake = np.zeros(len(used))
+    now, kept, wake_ups, woken, short = nodes, rule.keep, 0, 0, 0.0
+    for i in range(len(used)):
+        kept += 1
+        if i < first:
+            now = min(int(used[i]) + rule.spare, nodes)
+        else:
+            was = now
+            ahead = forecast(i, 2 * rule.look_ahead)
+            now = rule.awake(used[: i + 1], now, kept, ahead, nodes)
+            if now > was:
+                wake_ups, woken, kept = wake_ups + 1, woken + now - was, 0
+                short += float(used[i]) - was
+        awake[i] = now
+    return NodeSleepSavings(awake, wake_ups, woken, short)
+
+
+def daily_profile(used: Floats, days: int = 14, follow: float = 1.0) -> Forecast:
+    """The mean of the same time over the last days, moved towards the present value by `follow`.
+
+    Only bins that were over when it is asked count: a forecast reaches less than a day ahead.
+    """
+
+    def forecast(i: int, length: int) -> Floats:
+        ahead = np.arange(i, i + min(length, BINS_A_DAY))
+        before = ahead[None, :] - BINS_A_DAY * np.arange(1, days + 1)[:, None]
+        there = before >= 0
+        seen = np.where(there, used[np.maximum(before, 0)], 0.0).sum(axis=0)
+        count = there.sum(axis=0)
+        if not count[0]:
+            return np.full(length, used[i])
+        mean = np.where(count > 0, seen / np.maximum(count, 1), used[i])
+        return np.asarray(np.floor(mean + follow * (used[i] - mean[0])))
+
+    return forecast
+
 
 BIN_S = 86_400.0 / BINS_A_DAY
 DAYS = 14
@@ -26,8 +147,8 @@ IDLE_W = {"k80": 30.0, "p100": 30.0, "v100": 40.0, "t4": 10.0, "a100": 50.0, "h1
 FIRST = 6  # bins in which as many are awake as are in use and to spare, as published
 
 
-class Turn(NamedTuple):
-    """What is to be done now: nodes to take out of use, and nodes whose boot begins."""
+class SleepDecision(NamedTuple):
+    """The decision now: nodes to take out of use, and nodes whose boot begins."""
 
     sleep: tuple[Node, ...] = ()
     wake: tuple[Node, ...] = ()
@@ -35,7 +156,7 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class NodeSleeper:
-    """Which nodes sleep, and what that saved and cost so far.
+    """The nodes that sleep, and what that saved and cost so far.
 
     `node_s` are seconds of nodes asleep, `wake_ups` times that nodes were woken, `woken` nodes that
     were, `delay_s` boot times that jobs waited for, one for each of them.
@@ -57,7 +178,7 @@ class NodeSleeper:
     _kept: int = BINS_A_DAY  # bins since nodes were woken last
 
     def next_at(self, now: float) -> float:
-        """When to look again: a bin is over, or a node has booted."""
+        """The time to look again: a bin is over, or a node has booted."""
         soonest = min((until for _, until in self.booting.values()), default=inf)
         return min(soonest, (now // BIN_S + 1.0) * BIN_S)
 
@@ -68,27 +189,29 @@ class NodeSleeper:
             del self.booting[node.id]
         return up
 
-    def step(self, now: float, state: State) -> Turn:
+    def step(self, now: float, state: State) -> SleepDecision:
         """Look at which nodes are idle and which jobs wait; returned orders count as done."""
-        idle, waiting, needed = self._look(now, state)
-        busy = len(state.cluster.nodes) - len(idle)
-        self._peak = max(self._peak, busy + needed)
-        more = needed - len(self.booting)
+        idle, waiting, wanted = self._survey_nodes(now, state)
+        # Jobs that wait cannot do with what is idle: they lack one node at least.
+        lacking = max(wanted - len(idle), 1) if waiting else 0
+        used = len(state.cluster.nodes) - len(idle) + min(wanted, len(idle)) + lacking
+        self._peak = max(self._peak, used)
+        more = lacking - len(self.booting)
         if self.asleep and more > 0:
-            self._kept, self._peak = 0, max(self._peak, busy + needed)
+            self._kept = 0
             self.delay_s += self.boot_s * waiting
-            return Turn(wake=self._wake(now, more + self.rule.spare))
+            return SleepDecision(wake=self._wake(now, more + self.rule.spare))
         if self._bin == now // BIN_S:
-            return Turn()
+            return SleepDecision()
         first, self._bin = self._bin is None, int(now // BIN_S)
         if first:
-            return Turn()
+            return SleepDecision()
         self._used = [*self._used[-DAYS * BINS_A_DAY + 1 :], self._peak]
-        self._peak, self._kept = busy + needed, self._kept + 1
-        return Turn(sleep=self._sleep(now, state, idle))
+        self._peak, self._kept = used, self._kept + 1
+        return SleepDecision(sleep=self._sleep(now, state, idle))
 
-    def _look(self, now: float, state: State) -> tuple[list[Node], int, int]:
-        """Idle nodes, jobs that wait, and nodes that these lack."""
+    def _survey_nodes(self, now: float, state: State) -> tuple[list[Node], int, int]:
+        """Idle nodes, jobs that wait, and nodes that these ask for."""
         table, held = state.table, set[NodeId]()
         for on in table.allocations:
             held.update(part.node for part in (() if on is None else on.slices))
@@ -101,14 +224,12 @@ class NodeSleeper:
         self._idle_since = {node.id: self._idle_since.get(node.id, now) for node in idle}
         rows = [row for row, on in enumerate(table.allocations) if on is None]
         rows = [row for row in rows if table.jobs[row].id not in table.suspended]
-        if not rows:
-            return idle, 0, 0
-        gpus = sum(table.jobs[row].demand.gpus for row in rows) - sum(node.gpus for node in idle)
-        size = max([node.gpus for node in nodes] or [1])
-        return idle, len(rows), max(ceil(gpus / max(size, 1)), 1)
+        gpus = sum(table.jobs[row].demand.gpus for row in rows)
+        size = max((node.gpus for node in nodes), default=1)
+        return idle, len(rows), ceil(gpus / max(size, 1))
 
     def _wake(self, now: float, count: int) -> tuple[Node, ...]:
-        """That many, those that slept for longest first."""
+        """Wake that many, those that slept for longest first."""
         nodes = sorted(self.asleep.values(), key=lambda slept: slept[1])[:count]
         for node, since in nodes:
             del self.asleep[node.id]
@@ -120,9 +241,9 @@ class NodeSleeper:
 
     def _sleep(self, now: float, state: State, idle: list[Node]) -> tuple[Node, ...]:
         nodes, used = state.cluster.nodes, np.array(self._used)
-        awake, whole = len(nodes), len(nodes) + len(self.asleep) + len(self.booting)
+        awake = len(nodes)
         ahead = daily_profile(used)(len(used) - 1, 2 * self.rule.look_ahead)
-        wanted = self.rule.awake(used, awake, self._kept, ahead, whole)
+        wanted = self.rule.awake(used, awake, self._kept, ahead, awake)
         if len(used) <= FIRST:
             wanted = min(awake, int(used[-1]) + self.rule.spare)
         count = awake - wanted
@@ -142,7 +263,7 @@ class NodeSleeper:
         return self._node_s + sum(now - since for _, since in self.asleep.values())
 
     def joules(self, now: float) -> float:
-        """What GPUs of sleeping nodes would have drawn idle, as far as their kinds are known."""
+        """Return the energy that GPUs of sleeping nodes would have drawn idle, where known."""
         return self._gpu_j + sum(_joules(node, now - since) for node, since in self.asleep.values())
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run, job by job: all that metrics are made of."""
+"""The history of a run, job by job: all that metrics are made of."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import numpy as np
 
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
-from weft.formulas.fairness.long_term import JobTimes, job_ratios, quotas_of, tenant_ratios
-from weft.formulas.fairness.shares import Shares, Stretches, divide_time, weigh_owners, window_edges
+from weft.formulas.fairness.shares import (
+    JobTimes,
+    Shares,
+    Stretches,
+    divide_time,
+    job_ratios,
+    quotas_of,
+    tenant_ratios,
+    weigh_owners,
+    window_edges,
+)
 from weft.formulas.fragmentation import Idle
 from weft.formulas.statistics import (
     HOUR,
@@ -43,7 +52,7 @@ class NodesSlept:
 
 @frozen
 class Loaned:
-    """What happened to machines that came and went.
+    """The history of machines that came and went.
 
     GPU-seconds that were lent and that jobs held of them; machines that were given back, and jobs
     that were stopped or lost a part of their GPUs by that.
@@ -62,8 +71,8 @@ class Loaned:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What happened to each job of a run, in order of submission; NaN where it never did.
+class RunOutcome:
+    """The history of each job of a run, in order of submission; NaN where it never did.
 
     `held` is which job held how many GPUs when; `owners` and `tenants` say whose jobs they were,
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
@@ -191,7 +200,7 @@ class Run:
         return self.shares_at(window_edges(*self.span, HOUR, MOST_WINDOWS))
 
     def shares_at(self, edges: Floats) -> Shares:
-        """The same in other windows."""
+        """Shares in other windows."""
         return divide_time(
             self.owners,
             self.submitted,

@@ -123,6 +123,6 @@ def interval(own: Sequence[float], other: Sequence[float]) -> tuple[float, float
 
 
 def differs(own: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether the interval leaves out 0."""
+    """True if the interval leaves out 0."""
     middle, half = interval(own, other)
     return abs(middle) > half

@@ -30,11 +30,33 @@ close_work(Work *work)
     weft_free_program(&work->program);
 }
 
+/* `weft.solve.few_jobs.as_problem`: with other numbers a repair would not end. */
+static int
+check_amounts(const Program *program, const double *prices)
+{
+    int sound = 1;
+    for (Py_ssize_t k = 0; k < program->kinds; k++)
+        sound &= program->capacity[k] >= -EPS && isfinite(program->capacity[k])
+                 && (prices == NULL || isfinite(prices[k]));
+    for (Py_ssize_t size = 0; size < program->sizes; size++)
+        sound &= isfinite(program->count[size]);
+    for (Py_ssize_t i = 0; i < program->jobs * program->sizes; i++)
+        sound &= program->value[i] < INFINITY;
+    if (!sound)
+        PyErr_SetString(PyExc_ValueError, "expected finite capacities and sizes of at least 0");
+    return sound ? 0 : -1;
+}
+
 static int
 open_work(PyObject *const *arrays, PyObject *prices, Work *work)
 {
     if (weft_read_program(arrays, prices, &work->program) < 0)
         return -1;
+    const double *after = work->program.capacity + work->program.kinds; /* the prices, if any */
+    if (check_amounts(&work->program, prices == NULL ? NULL : after) < 0) {
+        weft_free_program(&work->program);
+        return -1;
+    }
     size_t jobs = (size_t)work->program.jobs + 1, kinds = (size_t)work->program.kinds + 1;
     work->pick = PyMem_Malloc(jobs * sizeof(Py_ssize_t));
     work->tops = PyMem_Malloc(jobs * sizeof(double));
@@ -229,15 +251,19 @@ fill(Work *work)
     return moved;
 }
 
-/* `Plain.repair` of what each job takes; -1 where a signal ends it. */
+/* `Plain.repair` of what each job takes; -1 where a signal or its numbers end it. */
 static int
 repair(Work *work, long passes)
 {
     find_room(work);
-    for (;;) {
+    for (Py_ssize_t left = 1 + work->program.jobs * (work->program.sizes + 1);; left--) {
         Py_ssize_t k = find_scarcest(work);
         if (!(work->room[k] < -EPS))
             break;
+        if (left == 0) {
+            PyErr_SetString(PyExc_ValueError, "values and prices are too far apart to compare");
+            return -1;
+        }
         shed(work, k);
         if (PyErr_CheckSignals() < 0)
             return -1;
@@ -364,15 +390,15 @@ close_exactly(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count
             "close_exactly takes values, kinds, counts, capacities, prices, slack, states");
         return NULL;
     }
-    double slack = PyFloat_AsDouble(args[5]), states = PyFloat_AsDouble(args[6]);
-    if (PyErr_Occurred() || open_work(args, args[4], &work) < 0)
+    double numbers_of[2];
+    if (weft_get_numbers(args + 5, 2, numbers_of) < 0 || open_work(args, args[4], &work) < 0)
         return NULL;
     PyObject *pick = NULL;
     Py_ssize_t *numbers = PyMem_Malloc((size_t)(2 * work.program.jobs + 1) * sizeof(Py_ssize_t));
     if (numbers == NULL)
         PyErr_NoMemory();
     else
-        pick = close_open(&work, slack, states, numbers, numbers + work.program.jobs);
+        pick = close_open(&work, numbers_of[0], numbers_of[1], numbers, numbers + work.program.jobs);
     PyMem_Free(numbers);
     close_work(&work);
     return pick;

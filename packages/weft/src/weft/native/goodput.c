@@ -32,20 +32,11 @@ get_pair(PyObject *pair, double *first, double *second)
         PyErr_SetString(PyExc_TypeError, "expected a tuple of two floats");
         return -1;
     }
-    *first = PyFloat_AsDouble(PyTuple_GET_ITEM(pair, 0));
-    *second = PyFloat_AsDouble(PyTuple_GET_ITEM(pair, 1));
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-/* Floats of arguments; -1 and an exception where one is something else. */
-static int
-get_numbers(PyObject *const *args, Py_ssize_t count, double *numbers)
-{
-    for (Py_ssize_t i = 0; i < count; i++) {
-        numbers[i] = PyFloat_AsDouble(args[i]);
-        if (numbers[i] == -1.0 && PyErr_Occurred())
-            return -1;
-    }
+    double numbers[2];
+    if (weft_get_numbers(&PyTuple_GET_ITEM(pair, 0), 2, numbers) < 0)
+        return -1;
+    *first = numbers[0];
+    *second = numbers[1];
     return 0;
 }
 
@@ -79,7 +70,7 @@ best_trial(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "best_trial takes a table, init, sqr and var");
         return NULL;
     }
-    if (get_numbers(args + 1, 3, numbers) < 0 || get_table(args[0], &table, 0) < 0)
+    if (weft_get_numbers(args + 1, 3, numbers) < 0 || get_table(args[0], &table, 0) < 0)
         return NULL;
     Py_ssize_t columns = table.shape[1];
     if (table.shape[0] != 4 || columns == 0) {
@@ -266,7 +257,7 @@ find_noise(PyObject *sizes, PyObject *stats, double batch, double *noise)
     if (above == known)
         above--;
     else {
-        if (get_numbers(&PyTuple_GET_ITEM(sizes, above - 1), 2, ends) < 0)
+        if (weft_get_numbers(&PyTuple_GET_ITEM(sizes, above - 1), 2, ends) < 0)
             return -1;
         part = (batch - ends[0]) / (ends[1] - ends[0]);
     }
@@ -290,7 +281,7 @@ true_speed(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "true_speed takes sizes, as many pairs, four numbers");
         return NULL;
     }
-    if (get_numbers(args + 2, 4, numbers) < 0
+    if (weft_get_numbers(args + 2, 4, numbers) < 0
         || find_noise(args[0], args[1], numbers[0], noise) < 0)
         return NULL;
     double batch = numbers[0], init = numbers[1], took = numbers[2], slowdown = numbers[3];

@@ -112,9 +112,12 @@ read_host(PyObject *pairs, Py_ssize_t node, double *cpus, double *mem_gb)
         PyErr_SetString(PyExc_TypeError, "a host is a pair of CPU cores and GB of memory");
         return -1;
     }
-    *cpus = PyFloat_AsDouble(PyTuple_GET_ITEM(pair, 0));
-    *mem_gb = PyFloat_AsDouble(PyTuple_GET_ITEM(pair, 1));
-    return PyErr_Occurred() ? -1 : 0;
+    double numbers[2];
+    if (weft_get_numbers(&PyTuple_GET_ITEM(pair, 0), 2, numbers) < 0)
+        return -1;
+    *cpus = numbers[0];
+    *mem_gb = numbers[1];
+    return 0;
 }
 
 /* Whether opportunistic jobs are on a node; -1 with an exception. */

@@ -46,6 +46,17 @@ weft_release(Row *row)
     PyBuffer_Release(&row->buffer);
 }
 
+int
+weft_get_numbers(PyObject *const *objects, Py_ssize_t count, double *numbers)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        numbers[i] = PyFloat_AsDouble(objects[i]);
+        if (numbers[i] == -1.0 && PyErr_Occurred())
+            return -1; /* the next object may run code of its own, with no exception set */
+    }
+    return 0;
+}
+
 double
 weft_sum(const double *numbers, Py_ssize_t count)
 {

@@ -45,6 +45,9 @@ int weft_convert(PyObject *array, const char *type, int flags, Py_buffer *buffer
 int weft_get_floats(PyObject *array, Row *row, int writable);
 void weft_release(Row *row);
 
+/* Floats of objects; -1 and an exception at the first that is something else. */
+int weft_get_numbers(PyObject *const *objects, Py_ssize_t count, double *numbers);
+
 /* The sum of numbers that follow each other in memory, added up in the order of numpy. */
 double weft_sum(const double *numbers, Py_ssize_t count);
 

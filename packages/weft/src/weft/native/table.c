@@ -1,6 +1,8 @@
 /* Single rows of the table of active jobs: its cells are a matrix of floats, a row for each column. */
 #include "native.h"
 
+#include <math.h>
+
 /* Columns by number, as `weft.core.state.table.Column` has them. */
 enum {
     ATTEMPT = 9,
@@ -62,13 +64,13 @@ write_row(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     if (!takes(count, 3) || get_cells(args[0], args[1], &cells) < 0)
         return NULL;
     int failed = !PyTuple_Check(args[2]) || PyTuple_GET_SIZE(args[2]) != COLUMNS;
+    double values[COLUMNS];
     if (failed)
         PyErr_SetString(PyExc_ValueError, "expected a value for each column");
-    for (Py_ssize_t i = 0; i < COLUMNS && !failed; i++) {
-        double value = PyFloat_AsDouble(PyTuple_GET_ITEM(args[2], i));
-        failed = value == -1.0 && PyErr_Occurred();
-        CELL(cells, i) = value;
-    }
+    else
+        failed = weft_get_numbers(&PyTuple_GET_ITEM(args[2], 0), COLUMNS, values) < 0;
+    for (Py_ssize_t i = 0; i < COLUMNS && !failed; i++)
+        CELL(cells, i) = values[i];
     PyBuffer_Release(&cells.buffer);
     if (failed)
         return NULL;
@@ -82,15 +84,18 @@ hold(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     Cells cells;
     if (!takes(count, 4))
         return NULL;
-    double gpus = PyFloat_AsDouble(args[2]), stage = PyFloat_AsDouble(args[3]);
-    if (PyErr_Occurred() || get_cells(args[0], args[1], &cells) < 0)
+    double given[2];
+    if (weft_get_numbers(args + 2, 2, given) < 0 || get_cells(args[0], args[1], &cells) < 0)
         return NULL;
-    double attempt = CELL(cells, ATTEMPT) + 1.0;
-    CELL(cells, ATTEMPT) = attempt;
-    CELL(cells, HELD) = gpus;
-    CELL(cells, STAGE) = stage;
+    double attempt = trunc(CELL(cells, ATTEMPT)) + 1.0;
+    PyObject *number = PyLong_FromDouble(attempt);
+    if (number != NULL) {
+        CELL(cells, ATTEMPT) = attempt;
+        CELL(cells, HELD) = given[0];
+        CELL(cells, STAGE) = given[1];
+    }
     PyBuffer_Release(&cells.buffer);
-    return PyLong_FromDouble(attempt);
+    return number;
 }
 
 /* `weft.core.state.cells.switch_on(cells, row, now, gpus)`. */
@@ -100,9 +105,10 @@ switch_on(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     Cells cells;
     if (!takes(count, 4))
         return NULL;
-    double now = PyFloat_AsDouble(args[2]), gpus = PyFloat_AsDouble(args[3]);
-    if (PyErr_Occurred() || get_cells(args[0], args[1], &cells) < 0)
+    double given[2];
+    if (weft_get_numbers(args + 2, 2, given) < 0 || get_cells(args[0], args[1], &cells) < 0)
         return NULL;
+    double now = given[0], gpus = given[1];
     CELL(cells, RAN_RATE) = 1.0;
     CELL(cells, RAN_SINCE) = now;
     CELL(cells, SERVICE_RATE) = gpus;

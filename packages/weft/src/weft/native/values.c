@@ -100,9 +100,10 @@ fill_values(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
     Borrowed borrowed = {.count = 0};
     if (weft_check_count(count, ALL + 2) < 0)
         return NULL;
-    Holder job = {.loss_s = PyFloat_AsDouble(args[ALL]), .least = PyFloat_AsDouble(args[ALL + 1])};
-    if (PyErr_Occurred())
+    double numbers[2];
+    if (weft_get_numbers(args + ALL, 2, numbers) < 0)
         return NULL;
+    Holder job = {.loss_s = numbers[0], .least = numbers[1]};
     for (int i = 0; i < ALL; i++) {
         int flags = i == VALUE ? PyBUF_STRIDES | PyBUF_WRITABLE : PyBUF_STRIDES;
         if (weft_borrow_more(&borrowed, args[i], i < TABLES ? 2 : 1, 0, flags) == NULL)
@@ -261,7 +262,7 @@ fill_levels_of(const Py_buffer *goodput, const Py_buffer *units, Py_ssize_t row,
     }
 }
 
-/* `weft.policies.sia.fill_levels`. */
+/* `weft.pieces.size.levels.fill_levels`. */
 static PyObject *
 fill_levels(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t count)
 {

@@ -23,28 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.node.asleep.sleeper import Sleeper
-from weft.node.attempt_log import Journal, audit
-from weft.node.errors import FULL
-from weft.node.gang_member import GangMember
-from weft.node.gang_resizer import make_resizer
-from weft.node.guard.enclosure import Enclosure
-from weft.node.guard.identity import hand_over
-from weft.node.guard.locks import claim_attempt, hold_all
-from weft.node.guard.time_limit import TimeLimit
-from weft.node.measuring.measurer import Measurer
-from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
-from weft.node.ranks.conversation import Line, first_code, tell_terms, tell_to_leave, verdict
-from weft.node.ranks.frozen import FrozenRanks
-from weft.node.ranks.logs import RankLog
-from weft.node.ranks.process import Home, start_process
-from weft.node.ranks.rank import Rank, pids_of
-from weft.node.sessions.conversations import Conversations
-from weft.node.sessions.shells import Shells
-from weft.node.sessions.terminal import Terminal
-from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
-from weft.wire.errors import WireError
-from weft.wire.messages import (
+from weft.base.errors import WireError
+from weft.base.messages import (
     FromAgent,
     FromRank,
     Hello,
@@ -55,6 +35,31 @@ from weft.wire.messages import (
     Stop,
     Welcome,
 )
+from weft.node.asleep.sleeper import Sleeper
+from weft.node.attempt_log import Journal, audit
+from weft.node.errors import FULL
+from weft.node.gang_member import GangMember
+from weft.node.guard.enclosure import Enclosure, TimeLimit
+from weft.node.guard.identity import hand_over
+from weft.node.guard.locks import claim_attempt, hold_all
+from weft.node.measuring.measurer import Measurer
+from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
+from weft.node.ranks.conversation import (
+    Conversations,
+    RankConnection,
+    first_code,
+    tell_terms,
+    tell_to_leave,
+    verdict,
+)
+from weft.node.ranks.frozen import FrozenRanks
+from weft.node.ranks.logs import RankLog
+from weft.node.ranks.process import Home, start_process
+from weft.node.ranks.rank import Rank, held_still, pids_of
+from weft.node.resizer import Resizer
+from weft.node.sessions.shells import Shells
+from weft.node.sessions.terminal import Terminal
+from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
@@ -100,9 +105,9 @@ class Agent:
         self._adjusted: Any = None
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
         self._why, self._socket, self._held, self._places = "", "", list[int](), dict[int, int]()
-        self._resizer = make_resizer(folder, self.spec, self.journal, self._ranks, self)
-        self._time = TimeLimit(self._member.kept_in, spec.time_limit_s, spec.warn_s)
-        self._terminal = Terminal(folder, self._select, spec.idle_s)
+        self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
+        self._time = TimeLimit(self._member.kept_in, spec.run.time_limit_s, spec.run.warn_s)
+        self._terminal = Terminal(folder, self._select, spec.run.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
         find = partial(self._enclosure.ranks_processes, self._shells.pids)
         self._sleeper = Sleeper(folder, find, self._enclosure, self.journal, spec.suspender)
@@ -195,7 +200,7 @@ class Agent:
         """Say something to a rank."""
         self._lines.send(number, message)
 
-    def settle_in(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
+    def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
         """The attempt has these devices from now on; rank 0 gets its settings again."""
         self.spec, self._places, self._adjusted = spec, dict(places), None
         self._enclosure.become(spec, self._ranks.values(), places)
@@ -228,8 +233,8 @@ class Agent:
         number = spec.first_rank + local if number is None else number
         more = more or self._resizer.join_variables(number)
         if number not in self._logs:
-            self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
-        pty = spec.pty and not self._setting_up and local == 0
+            self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.run.log_mb << 20)
+        pty = spec.run.pty and not self._setting_up and local == 0
         home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.ranks_group)
         run = self._run_script if plan.warm else None
         rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more)
@@ -255,10 +260,10 @@ class Agent:
                 self._reap(rank)
         own = [*self._shells.pids(), *self._sleeper.helpers]
         reap_others([*(rank.pid for rank in self._ranks.values()), *own])
-        self._shells.look()
+        self._shells.poll()
         if self._ranks:  # with the last of them gone nothing can be asked any more
-            self._look()
-            self._measurer.look()
+            self._poll()
+            self._measurer.poll()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
             for rank in self._ranks.values():
@@ -267,37 +272,37 @@ class Agent:
     def _watch(self, what: int | socket.socket, then: Callable[[], None]) -> None:
         self._select.register(what, selectors.EVENT_READ, then)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read the requests that were left in the folder; a damaged one ends the attempt."""
         try:
-            self._take_up()
+            self._read_requests()
         except (WireError, OSError, KeyError, TypeError, ValueError) as error:
             self._why = self._why or f"a request to its agent was spoilt: {error}"
             self._kill_at = 0.0
-        self._look_at_time()
-        why = self._member.look() or self._frozen.look(time.monotonic())
+        self._check_time()
+        why = self._member.poll() or self._frozen.poll(time.monotonic())
         if not self._resizer.changing:
             why = why or self._enclosure.memory_excess()
         if why and not self._why:
             self._why, self._kill_at = why, 0.0
 
-    def _look_at_time(self) -> None:
-        still = self._sleeper.is_asleep()
-        self._time.stand(still=still)
-        self._terminal.stand(still=still)
+    def _check_time(self) -> None:
+        asleep = self._sleeper.is_asleep()
+        self._time.pause(asleep=asleep)
+        self._terminal.pause(asleep=asleep)
         if self._time.warns():
-            self._notice("warning", f"its time limit ends it in {self.spec.warn_s:g} s")
+            self._notice("warning", f"its time limit ends it in {self.spec.run.warn_s:g} s")
             for rank in self._ranks.values():
                 rank.warn()
-        why, grace_s = self._terminal.look(), self.spec.grace_s
+        why, grace_s = self._terminal.poll(), self.spec.run.grace_s
         if self._time.ends():
-            why = f"it ran for its time limit of {self.spec.time_limit_s:g} s"
+            why = f"it ran for its time limit of {self.spec.run.time_limit_s:g} s"
         if why and not self._why:
             self._why, self._kill_at = why, min(self._kill_at, time.monotonic() + grace_s)
             tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
 
-    def _take_up(self) -> None:
-        self._sleeper.look()
+    def _read_requests(self) -> None:
+        self._sleeper.poll()
         request = read_json(self.folder / STOP)
         if request is not None and (self._stop is None or request["grace_s"] < self._stop):
             self._ask_to_stop(float(request["grace_s"]))
@@ -308,8 +313,8 @@ class Agent:
             limits = wanted.get("limits", {})
             self._enclosure.apply(self._ranks.values(), cores, limits, self._places)
             self._tell_terms()
-        self._resizer.take_up()
-        self._resizer.look()
+        self._resizer.read_request()
+        self._resizer.poll()
 
     def _tell_terms(self) -> None:
         for line in self._lines:
@@ -317,13 +322,14 @@ class Agent:
                 tell_terms(line, self.spec, self._adjusted)
 
     def _ask_to_stop(self, grace_s: float) -> None:
-        if all(start_time(rank.pid) is None for rank in self._ranks.values()):
-            return  # it had come to its end before
-        self._stop, self._resizer.stopping = grace_s, True
-        self._kill_at = time.monotonic() + grace_s
+        with held_still(self._ranks.values()) as runs:
+            if not runs:
+                return  # it had come to its end before
+            self._stop, self._resizer.stopping = grace_s, True
+            self._kill_at = time.monotonic() + grace_s
+            tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
+            self._sleeper.leave()
         self.journal.write("stopping", grace_s=grace_s)
-        self._sleeper.leave()
-        tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
 
     def _read(self, rank: Rank) -> None:
         try:
@@ -368,15 +374,15 @@ class Agent:
 
     # ---- conversation
 
-    def _on_message(self, line: Line, message: FromRank) -> None:
-        """What a rank of this attempt says."""
+    def _on_message(self, line: RankConnection, message: FromRank) -> None:
+        """Act on a message of a rank of this attempt."""
         assert line.rank is not None
         rank = self._resizer.rank_of(line.rank)
         match message:
             case Hello():
                 self._welcome(line)
             case Report(values):
-                self.journal.write("report", rank=rank, values=dict(values))
+                self.journal.write("report", rank=rank, values=self._measurer.believe(values))
             case Saved(step, epoch, path):
                 self.journal.write("saved", step=step, epoch=epoch, path=path)
             case Notice(level, text):
@@ -384,11 +390,11 @@ class Agent:
             case Leaving(reason, text):
                 self._left[line.rank] = reason
                 self._why = self._why or (text if reason == "error" else "")
-                self._resizer.hear(line.rank, message)
+                self._resizer.on_message(line.rank, message)
             case _:
-                self._resizer.hear(line.rank, message)
+                self._resizer.on_message(line.rank, message)
 
-    def _welcome(self, line: Line) -> None:
+    def _welcome(self, line: RankConnection) -> None:
         line.send(Welcome())
         if line.rank == self._resizer.first:
             tell_terms(line, self.spec, self._adjusted)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.wire.attempt import EVENTS
-from weft.wire.shared_folders import private_mode
+from weft.wire.shared_files import private_mode
 
 FORGETTABLE = ("report", "notice", "saved", "health")
 BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
@@ -25,7 +25,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._out = os.open(folder / EVENTS, flags, private_mode(folder))
         self._notify = notify
-        self._room = Room(BURST, RATE)
+        self._room = TokenBucket(BURST, RATE)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
 
@@ -59,7 +59,7 @@ class Journal:
         self._bell.close()
 
     def is_heard(self) -> bool | None:
-        """Whether anyone listens; None if that cannot be known, on another machine."""
+        """True if anyone listens; None if that cannot be known, on another machine."""
         return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:
@@ -78,7 +78,7 @@ class Journal:
         return whole
 
 
-class Room:
+class TokenBucket:
     """Allow some bytes at once, and `rate` more each second: no job can fill the disk with text."""
 
     def __init__(self, burst: int, rate: float) -> None:
@@ -86,7 +86,7 @@ class Room:
         self._left, self._at = float(burst), time.monotonic()
 
     def take(self, size: int) -> bool:
-        """Whether so much may be written now."""
+        """True if so much may be written now."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
@@ -97,7 +97,7 @@ class Room:
 
 
 def is_heard(notify: str) -> bool:
-    """Whether anyone listens there."""
+    """True if anyone listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)
         try:

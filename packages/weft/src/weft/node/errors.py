@@ -1,16 +1,13 @@
-"""What this package raises on purpose: it knows nothing of the service's own errors."""
+"""Errors that this package raises on purpose: it knows nothing of the service's own errors."""
 
 from __future__ import annotations
 
 import errno
 
-from weft.hinted import HintedError
+from weft.base.hinted import HintedError
 
 # No space, no memory, no process or file more: not the job's doing.
-FULL = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM),
-    *(errno.EMFILE, errno.ENFILE),
-)
+FULL = (*(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM), *(errno.EMFILE, errno.ENFILE))
 
 
 class NodeError(HintedError):

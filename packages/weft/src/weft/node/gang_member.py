@@ -1,4 +1,4 @@
-"""What an agent does besides as one of several of the same attempt, each on its own node.
+"""An agent's part in a gang: one of several of an attempt, each on its own node.
 
 They meet through the attempt's folder: the agent of rank 0 finds a free port and writes it into
 `master.json`, the others wait for that. No other agent can see whether an agent on another machine
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.node.ranks.command_plan import find_free_port
 from weft.wire.attempt import (
     ADDRESS,
@@ -26,7 +27,6 @@ from weft.wire.attempt import (
     read_json,
     write_whole,
 )
-from weft.wire.errors import WireError
 
 BEAT_S = 2.0
 MEET_S = 300.0  # for the agent of rank 0 to come up: gangs are started together
@@ -43,12 +43,12 @@ class GangMember:
 
     @property
     def job_folder(self) -> Path:
-        """Where all attempts of the job are."""
+        """The folder of all attempts of the job."""
         return self._folder.parent.parent if self._spec.part else self._folder.parent
 
     @property
     def kept_in(self) -> Path:
-        """Where agents leave what later attempts of the job are to know."""
+        """The folder in which agents leave what later attempts of the job are to know."""
         return Path(self._spec.common) if self._spec.common else self.job_folder
 
     def settle(self) -> AttemptSpec:
@@ -66,14 +66,14 @@ class GangMember:
         return self._spec
 
     def own_cores(self, cores: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-        """The same cores among those that this process may use, whatever these are called."""
+        """Cores by their place among those that this process may use, whatever their numbers."""
         if not self._spec.part:
             return tuple(map(tuple, cores))
         there = sorted(os.sched_getaffinity(0))
         return tuple(tuple(sorted({there[core % len(there)] for core in some})) for some in cores)
 
     def meet(self) -> tuple[str, int]:
-        """Where rank 0 listens; port 0 if the attempt is to stop before it began."""
+        """The address at which rank 0 listens; port 0 if the attempt is to stop before it began."""
         spec = self._spec
         if not spec.part:
             return spec.master_addr, spec.master_port or find_free_port()
@@ -90,14 +90,14 @@ class GangMember:
         while (point := read_json(meeting)) is None:
             if (self._folder / STOP).exists():
                 return spec.master_addr, 0
-            if why := self.look():
+            if why := self.poll():
                 raise WireError(why)
             if time.monotonic() > until:
                 raise WireError(f"the agent of rank 0 did not come up within {MEET_S:g} s")
             time.sleep(PAUSE_S)
         return str(point["address"]), int(point["port"])
 
-    def look(self) -> str:
+    def poll(self) -> str:
         """Show that it lives; why it must end at once, empty if it need not."""
         if not self._spec.part:
             return ""

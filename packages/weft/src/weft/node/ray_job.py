@@ -21,10 +21,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from weft.base.environment import Environment
+from weft.base.errors import WireError
 from weft.frozen import frozen
 from weft.node.ranks.command_plan import LOOPBACK, find_free_port
-from weft.wire.environment import Environment
-from weft.wire.errors import WireError
 from weft.wire.processes import die_with_parent
 
 MEET_S = 300.0  # for all nodes to be there
@@ -39,7 +39,7 @@ OF_OTHERS = ("RAY_ADDRESS", "RAY_JOB_ID", "RAY_NODE_ID", "RAY_RAYLET_PID", "RAY_
 
 @frozen
 class OwnNode:
-    """What one node brings into the cluster."""
+    """The part of one node in the cluster."""
 
     env: Environment
     number: int
@@ -60,12 +60,12 @@ class OwnNode:
 
     @property
     def address(self) -> str:
-        """Of the head."""
+        """The address of the head."""
         return f"{self.env.master_addr}:{self.env.master_port}"
 
     @property
     def token(self) -> Path:
-        """Of this attempt's cluster."""
+        """The file of the token of this attempt's cluster."""
         folder = Path(self.env.checkpoints or tempfile.gettempdir())
         return folder / f".ray-token-{self.env.attempt}"
 
@@ -144,7 +144,7 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _wait_for_all(node: OwnNode, process: _Ray, invite: Callable[[], object]) -> int:
-    """How many workers fit: the cluster's GPUs, or its CPU slots where it has none.
+    """The number of workers that fit: the cluster's GPUs, or its CPU slots where it has none.
 
     Others are invited when the head answers: one that comes before it does is sent away.
     """
@@ -190,7 +190,7 @@ class _Ray:
         )
 
     def runs(self, *, again: bool) -> bool:
-        """Whether it does; started `again` if not: on a busy machine Ray gives up soon."""
+        """True if it runs; started `again` if not: on a busy machine Ray gives up soon."""
         if self._process.poll() is not None and again:
             time.sleep(PAUSE_S)
             self._process = self._start()

@@ -1,62 +1,104 @@
-"""Changes of an attempt's ranks while they train, as seen by one agent of several.
+"""Changes of an attempt's ranks while they train: the agent's part.
 
-The engine brings a change on (`weft.engines.fleet.resizing`): it has agents started for new ranks,
-tells all agents in `change.json` what to tell their ranks, and reads in their logs what these
-answered. So a change survives the service. The agent keeps the list of the attempt's ranks: only
-the end of such a process is that of the attempt.
+The engine brings a change on (`weft.engines.fleet.resizing`): it has new ranks started, by agents
+of their own or by this one, tells agents in `change.json` what to tell their ranks, and reads in
+their logs what these answered; the old ranks alone decide whether they switch. So a change survives
+the service. The agent keeps the list of the attempt's ranks: only the end of such a process is that
+of the attempt.
 """
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from weft.node.attempt_log import Journal
-from weft.node.ranks.command_plan import find_free_port
-from weft.node.ranks.rank import Rank
-from weft.node.resizer import LEAVE_S, AgentPort, Members, ResizeMessage, Resizer
-from weft.wire.attempt import CHANGE, AttemptSpec, read_json
-from weft.wire.messages import (
+from weft.base.messages import (
     Adopted,
     Built,
     CanResize,
     Drop,
     Dropped,
-    Form,
+    FromAgent,
     FromRank,
+    GroupPlan,
     Leaving,
 )
+from weft.frozen import frozen
+from weft.node.attempt_log import Journal
+from weft.node.ranks.command_plan import find_free_port
+from weft.node.ranks.rank import Rank, pids_of
+from weft.wire.attempt import CHANGE, AttemptSpec, read_json
+
+LEAVE_S = 10.0  # what a rank that has left may take to be gone
+ResizeMessage = CanResize | Built | Adopted | Dropped | Leaving
 
 
-def make_resizer(
-    folder: Path,
-    spec: AttemptSpec,
-    journal: Journal,
-    ranks: Mapping[int, Rank],
-    hands: AgentPort,
-) -> Resizer | GangResizer:
-    """For an agent alone, or for one of several."""
-    kind = GangResizer if spec.part else Resizer
-    return kind(folder, spec, journal, ranks, hands)
+class AgentPort(Protocol):
+    """The agent as its resizer uses it."""
+
+    def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
+        """Start one more rank beside the others."""
+        ...
+
+    def tell(self, number: int, message: FromAgent) -> None:
+        """Say something to a rank."""
+        ...
+
+    def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
+        """The attempt is what `spec` says from now on; ranks by their place in its devices."""
+        ...
 
 
-class GangResizer(Members):
+@frozen
+class _Next:
+    """The attempt after the change: `spec` says all that its agent must know of it by then.
+
+    `places` are the ranks by number, with their place among the devices; those of `new` are
+    started by this agent.
+    """
+
+    epoch: int
+    spec: AttemptSpec
+    places: Mapping[int, int]
+    new: tuple[int, ...]
+
+
+class Resizer:
     """The ranks of one part, and those of the whole attempt by number, in the order of ranks."""
 
-    changing = False  # ranks of a part come or go, but never both
-
-    def _prepare(self) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: AttemptSpec,
+        journal: Journal,
+        ranks: Mapping[int, Rank],
+        agent: AgentPort,
+    ) -> None:
+        self._folder, self._spec, self._journal = folder, spec, journal
+        self._ranks, self._agent = ranks, agent
+        self.stopping = self._able = self._adopted = False
         self._own: list[int] = []
-        spec = self._spec
+        self._next: _Next | None = None
+        self._undoing = False
         self._joining = bool(spec.join)
         self.members = [] if spec.join else [*range(max(spec.world_size, 1))]
-        self._form: Form | None = None
+        self._form: GroupPlan | None = None
         self._request: dict[str, Any] | None = None
         self._switched = float("inf")
+
+    @property
+    def changing(self) -> bool:
+        """True if ranks of two epochs may be here."""
+        return self._next is not None
+
+    def rank_of(self, number: int) -> int:
+        """The rank of a process now; its number if it is none."""
+        return self.members.index(number) if number in self.members else number
 
     def begin(self, numbers: list[int]) -> None:
         """The ranks that were started here, one for each device; none where a launcher has them."""
@@ -66,13 +108,8 @@ class GangResizer(Members):
 
     def join_variables(self, number: int) -> dict[str, str]:
         """The place of a process, as variables; none for those that begin together."""
-        if not self._spec.join:
-            return {}
-        return {
-            "RANK": str(self._spec.members.index(number)),
-            "WEFT_MEMBER": str(number),
-            "WEFT_JOIN": str(self._spec.join),
-        }
+        spec = self._spec
+        return _join_variables(spec.join, spec.members, number) if spec.join else {}
 
     @property
     def first(self) -> int:
@@ -82,25 +119,26 @@ class GangResizer(Members):
 
     @property
     def released(self) -> tuple[str, str] | None:
-        """How a part ends whose ranks are none of the attempt's; None if one was to its end."""
+        """The end of a part whose ranks are none of the attempt's; None if one was to its end."""
         if self._joining or (self._own and not {*self._own} & {*self.members}):
             return "released", ""
         return None
 
     def is_member(self, number: int) -> bool:
-        """Whether the end of a process is that of the attempt."""
+        """True if the end of a process is that of the attempt."""
         return not self._joining and (not self.members or number in self.members)
 
     # ---- what is heard
 
-    def hear(self, number: int, message: FromRank) -> bool:
-        """What a rank said; whether it was about this."""
+    def on_message(self, number: int, message: FromRank) -> bool:
+        """Act on a rank's message; True if it was about a change."""
         if not isinstance(message, ResizeMessage):
             return False
         form = self._form
         match message:
             case CanResize(state_gb, several):
-                if not self._able and self._spec.most_ranks:
+                alone = len(self._own) != len(self._spec.devices)  # one process has them all
+                if not (self._able or alone) and self._spec.most_ranks:
                     self._able = True
                     self._journal.write("resizable", state_gb=state_gb, several=several)
             case Built(epoch):
@@ -109,6 +147,7 @@ class GangResizer(Members):
                 adopted = {"number": number, "step": step, "pause_s": pause_s}
                 self._journal.write("adopted", epoch=epoch, **adopted)
                 if form is not None and epoch == form.epoch:
+                    self._adopted = True
                     self._switch(form)
             case Leaving("resized"):
                 # An old rank leaves only when all have agreed.
@@ -119,14 +158,14 @@ class GangResizer(Members):
                 self._journal.write("dropped", epoch=epoch, number=number, reason=reason)
         return True
 
-    def _switch(self, form: Form) -> None:
+    def _switch(self, form: GroupPlan) -> None:
         """The ranks of this change are the attempt from here on."""
         if self._switched < float("inf"):
             return
         self._joining = False
         self.members, self._switched = [*form.members], time.monotonic()
         stay = [number for number in self._own if number in self.members]
-        if stay and len(stay) < len(self._own):
+        if self._next is None and stay and len(stay) < len(self._own):
             places = [self._own.index(number) for number in stay]
             spec = self._spec
             self._spec = replace(
@@ -135,7 +174,7 @@ class GangResizer(Members):
                 cores=tuple(spec.cores[at] for at in places if at < len(spec.cores)),
             )
             self._own = stay
-            self._hands.settle_in(self._spec, {number: at for at, number in enumerate(stay)})
+            self._agent.apply_spec(self._spec, {number: at for at, number in enumerate(stay)})
 
     def exited(self, number: int, code: int) -> bool:
         """A process is gone; whether that is nothing but this, and no end of the attempt."""
@@ -146,7 +185,7 @@ class GangResizer(Members):
 
     # ---- what is done
 
-    def take_up(self) -> None:
+    def read_request(self) -> None:
         """Look for a request."""
         request = read_json(self._folder / CHANGE)
         if request is None or request == self._request:
@@ -154,13 +193,41 @@ class GangResizer(Members):
         self._request, epoch = request, int(request["epoch"])
         if "form" in request:
             if self._form is None or epoch > self._form.epoch:
-                self._tell_form(Form(**_as_tuples(request["form"])))
+                self._tell_form(GroupPlan(**_as_tuples(request["form"])))
         elif "drop" in request:
             self._tell_drop(epoch, str(request["drop"]))
+        elif "undo" in request:
+            self._undoing = self._next is not None and self._next.epoch == epoch
+            if not self._undoing:  # it was written over the request to begin
+                self._journal.write("undone", epoch=epoch)
         elif "meet" in request:
-            address = self._spec.address or self._spec.master_addr
-            where = {"address": address, "port": find_free_port(address)}
-            self._journal.write("meeting", epoch=epoch, **where)
+            self._journal.write("meeting", epoch=epoch, store=self._find_store(epoch))
+            if "spec" in request and (self._next is None or self._next.epoch < epoch):
+                self._start_new(epoch, request)
+
+    def _find_store(self, epoch: int) -> str:
+        """The address where ranks can meet: a file, where all of them are on this machine."""
+        if not self._spec.part:
+            return str(Path(self._spec.checkpoints) / f".ranks-{self._spec.attempt}-{epoch}")
+        address = self._spec.address or self._spec.master_addr
+        return f"tcp://{address}:{find_free_port(address)}"
+
+    def _start_new(self, epoch: int, request: Mapping[str, Any]) -> None:
+        """Start ranks beside ours; those that cannot be are as if the old ones had not agreed."""
+        spec, members = AttemptSpec.of(request["spec"]), tuple(request["numbers"])
+        devices = zip(members, request["gpus"], strict=True)
+        places = {number: spec.devices.index(device) for number, device in devices}
+        new = tuple(number for number in members if number not in self.members)
+        self._next = _Next(epoch, spec, places, new)
+        self._own = [*self._own, *new]
+        for number in new:
+            try:
+                more = _join_variables(epoch, members, number)
+                self._agent.start_new(number, spec, places[number], more)
+            except OSError as error:
+                why = f"new rank {number} could not be started: {error}"
+                self._journal.write("dropped", epoch=epoch, number=number, reason=why)
+                return
 
     def _tell_drop(self, epoch: int, why: str) -> None:
         """Tell our ranks; we answer for those that were never told to form the groups.
@@ -170,21 +237,54 @@ class GangResizer(Members):
         """
         ours = {*self.members} & {*self._ranks}
         for number in ours:
-            self._hands.tell(number, Drop(epoch, why))
+            self._agent.tell(number, Drop(epoch, why))
         if ours and (self._form is None or self._form.epoch < epoch):
             self._journal.write("dropped", epoch=epoch, number=min(ours), reason=why)
 
-    def _tell_form(self, form: Form) -> None:
-        self._form, self._switched = form, float("inf")
+    def _tell_form(self, form: GroupPlan) -> None:
+        self._form, self._switched, self._adopted = form, float("inf"), False
         for number in self._ranks:
-            self._hands.tell(number, form)
+            self._agent.tell(number, form)
 
-    def look(self) -> None:
-        """End ranks that are to be gone and are not."""
+    def poll(self) -> None:
+        """End ranks that are to be gone and are not, and settle when all of them are."""
         if time.monotonic() > self._switched + LEAVE_S:
-            for number, rank in self._ranks.items():
-                if number not in self.members:
-                    rank.signal(signal.SIGKILL)
+            self._kill(number for number in self._ranks if number not in self.members)
+        change = self._next
+        if change is None:
+            return
+        over = not any(number in self._ranks for number in self.members)
+        if self._switched < float("inf"):
+            if not self._adopted:  # no other ranks are left to go on
+                if time.monotonic() > self._switched + change.spec.resize_limit_s:
+                    self._kill(change.new)
+            elif not any(number not in self.members for number in self._ranks):
+                self._spec, self._own = change.spec, [*change.places]
+                self._close(change, change.places, "settled")
+        elif (over or self._undoing) and not self._kill(change.new):
+            self._own = [number for number in self._own if number not in change.new]
+            places = {number: place for place, number in enumerate(self._own)}
+            self._close(change, places, "undone")
+
+    def _close(self, change: _Next, places: Mapping[int, int], event: str) -> None:
+        """The attempt is what its description says, and only its ranks are here."""
+        self._next, self._undoing = None, False
+        with suppress(OSError):
+            Path(self._find_store(change.epoch)).unlink(missing_ok=True)
+        self._agent.apply_spec(self._spec, places)
+        self._journal.write(event, epoch=change.epoch, ranks=pids_of(self._ranks))
+
+    def _kill(self, numbers: Iterable[int]) -> bool:
+        """End these; whether any is still there."""
+        there = [self._ranks[number] for number in numbers if number in self._ranks]
+        for rank in there:
+            rank.signal(signal.SIGKILL)
+        return bool(there)
+
+
+def _join_variables(epoch: int, members: Sequence[int], number: int) -> dict[str, str]:
+    place = str(members.index(number))
+    return {"RANK": place, "WEFT_MEMBER": str(number), "WEFT_JOIN": str(epoch)}
 
 
 def _as_tuples(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from weft.node import agent
 from weft.node.guard.identity import hand_over, may_speak
-from weft.node.ranks.environment import WATCHER
+from weft.node.ranks.process import WATCHER
 from weft.node.watcher._weft_watch import begin as watch_process
 from weft.wire.attempt import AGENT_LOG
 from weft.wire.processes import die_with_parent
@@ -37,7 +37,7 @@ TORCH = (
     "torch.nn.parallel",
     "torch.optim",
     "torch.utils.data",
-    "weft.train",
+    "weft_train",
 )
 
 

@@ -14,7 +14,7 @@ from weft.core.knowledge.knowledge import Beliefs
 from weft.core.model.job import Allocation, Config, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.replay import FULL, Replay
 from weft.perf.restart import restart_s
 
@@ -46,7 +46,7 @@ class Believed:
         return cost if np.isfinite(cost) and cost > 0.0 else restart_s(job.model)
 
     def knows(self, job: Job) -> bool:
-        """Whether a job has reported how fast it is."""
+        """Return true if a job has reported its speed."""
         config = Config("", 1, max(job.demand.gpus, 1))
         return not np.isnan(self._beliefs.goodputs(_table(job), (config,))[0, 0])
 
@@ -80,7 +80,7 @@ class _Believed:
         return self._pace
 
 
-def _table(job: Job) -> Table:
-    table = Table(1)
+def _table(job: Job) -> JobTable:
+    table = JobTable(1)
     table.add(job, 0)
     return table

@@ -1,10 +1,10 @@
-"""What changes of devices cost, as a simulation charges it: stated, nothing is learnt."""
+"""Costs of changes of devices, as a simulation charges them: stated, nothing is learnt."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.core.knowledge.costs import Attempt, Costs
+from weft.core.knowledge.costs import AttemptSource, Costs
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Job
 from weft.core.protocols import PerfModel
@@ -45,7 +45,7 @@ class StatedCosts(NothingLearnt):
         return self.perf.restart(job, first=first) if later_s is None else later_s
 
     def costs(self, job: Job, kind: str = "") -> Costs:  # noqa: ARG002 - alike on all kinds
-        """Of a job."""
+        """Return the costs of a job."""
         again_s = self.start_s(job, first=False)
         first_s = self.start_s(job, first=True)
         if not self.live or not self.able(job):
@@ -54,19 +54,19 @@ class StatedCosts(NothingLearnt):
         size = state_gb(job.model)
         return Costs(first_s, again_s, True, ready_s, self.pause_s, self.pause_gb_s, size)
 
-    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
-        """It is known already."""
+    def observe_report(self, job: Job, kind: str, attempt: AttemptSource) -> None:
+        """Do nothing: it is known already."""
 
     def observe_able(self, job: Job, state_gb: float) -> None:
-        """It is known already."""
+        """Do nothing: it is known already."""
 
     def observe_unable(self, job: Job) -> None:
-        """It is known already."""
+        """Do nothing: it is known already."""
 
     def observe_pause(
         self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
     ) -> None:
-        """It is known already."""
+        """Do nothing: it is known already."""
 
     def forget(self, job: Job) -> None:
-        """It is known already."""
+        """Do nothing: it is known already."""

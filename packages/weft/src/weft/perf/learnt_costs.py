@@ -1,14 +1,16 @@
-"""What changes of devices cost, as measured: starts by model and node, pauses by what is sent."""
+"""Measured costs of changes of devices: starts by model and node, pauses by what is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from weft.core.knowledge.costs import Attempt, Costs
+from weft.core.knowledge.costs import AttemptSource, Costs
+from weft.core.knowledge.learning import Remembering
 from weft.core.model.job import Job, JobId
 from weft.perf.restart import restart_s
 
@@ -17,15 +19,31 @@ KEPT = 20  # of the last measurements of each
 PAUSE_S, PAUSE_GB_S = 0.05, 0.7
 
 T = TypeVar("T")
-Sizes = dict[str, list[tuple[float, float]]]
 
 
 def assume_by_name(job: Job) -> float:
-    """What a start of a job is taken to cost before any was seen."""
+    """Return the assumed cost of a job's start before any was seen."""
     return restart_s(job.model)
 
 
-class LearntCosts:
+@dataclass(slots=True)
+class CostsSeen:
+    """Seconds of first and later starts by `kind/model` and node, and what live changes took.
+
+    `ready` are the seconds until new processes were, by `kind/model`; `pauses` those without a
+    step, each behind the GB that were sent, by kind. `able` are the GB of state by model, of those
+    that can change, `attempts` the last ones seen.
+    """
+
+    firsts: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    again: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    ready: dict[str, list[float]] = field(default_factory=dict)
+    pauses: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    able: dict[str, float] = field(default_factory=dict)
+    attempts: dict[JobId, int] = field(default_factory=dict)
+
+
+class LearntCosts(Remembering[CostsSeen]):
     """Seconds of first starts, of later ones and of live changes, from what was measured.
 
     Starts are kept by model and node, and a kind costs the median of its nodes: one slow machine
@@ -33,24 +51,19 @@ class LearntCosts:
     """
 
     def __init__(self, assumed: Callable[[Job], float] = assume_by_name) -> None:
+        super().__init__(CostsSeen())
         self._assumed = assumed
-        self._firsts: dict[str, dict[str, list[float]]] = {}
-        self._again: dict[str, dict[str, list[float]]] = {}
-        self._ready: dict[str, list[float]] = {}
-        self._pauses: Sizes = {}
-        self._able: dict[str, float] = {}
-        self._attempts: dict[JobId, int] = {}
         self._known: dict[tuple[str, str], Costs] = {}
 
     # ---- learning
 
-    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
+    def observe_report(self, job: Job, kind: str, attempt: AttemptSource) -> None:
         """A job reported; the first time in an attempt that tells how long the start took."""
-        before = self._attempts.get(job.id)
+        before = self.memory.attempts.get(job.id)
         if before == attempt.number:
             return
-        self._attempts[job.id] = attempt.number
-        starts = self._firsts if before is None else self._again
+        self.memory.attempts[job.id] = attempt.number
+        starts = self.memory.firsts if before is None else self.memory.again
         of_kind = starts.setdefault(f"{kind}/{model_of(job)}", {})
         for part in attempt.on.slices:
             _keep(of_kind.setdefault(part.node, []), attempt.at - attempt.began)
@@ -58,32 +71,32 @@ class LearntCosts:
 
     def observe_able(self, job: Job, state_gb: float) -> None:
         """A job can change its devices as it trains."""
-        if self._able.get(model_of(job)) != state_gb:
-            self._able[model_of(job)] = state_gb
+        if self.memory.able.get(model_of(job)) != state_gb:
+            self.memory.able[model_of(job)] = state_gb
             self._known.clear()
 
     def observe_unable(self, job: Job) -> None:
         """A job could not."""
-        self._able.pop(model_of(job), None)
+        self.memory.able.pop(model_of(job), None)
         self._known.clear()
 
     def observe_pause(
         self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
     ) -> None:
         """A job paused for so long when its new processes were sent `state_gb`."""
-        _keep(self._pauses.setdefault(kind, []), (state_gb, pause_s))
+        _keep(self.memory.pauses.setdefault(kind, []), (state_gb, pause_s))
         if prepare_s:
-            _keep(self._ready.setdefault(f"{kind}/{model_of(job)}", []), prepare_s)
+            _keep(self.memory.ready.setdefault(f"{kind}/{model_of(job)}", []), prepare_s)
         self._known.clear()
 
     def forget(self, job: Job) -> None:
         """A job has left."""
-        self._attempts.pop(job.id, None)
+        self.memory.attempts.pop(job.id, None)
 
     # ---- answers
 
     def costs(self, job: Job, kind: str) -> Costs:
-        """Of a job on a GPU kind."""
+        """Return the costs of a job on a GPU kind."""
         key = (model_of(job), kind)
         if key not in self._known:
             self._known[key] = self._costs(job, kind)
@@ -92,7 +105,8 @@ class LearntCosts:
     def _costs(self, job: Job, kind: str) -> Costs:
         model = model_of(job)
         first, again = (
-            _of_nodes(seen.get(f"{kind}/{model}")) for seen in (self._firsts, self._again)
+            _of_nodes(seen.get(f"{kind}/{model}"))
+            for seen in (self.memory.firsts, self.memory.again)
         )
         if first is None and again is None:
             others = [s for name, s in self._all_starts() if name.partition("/")[2] == model]
@@ -101,10 +115,10 @@ class LearntCosts:
         again = first if again is None else again
         assert first is not None
         assert again is not None
-        state_gb = self._able.get(model)
+        state_gb = self.memory.able.get(model)
         if state_gb is None:
             return Costs(first, again)
-        ready = self._ready.get(f"{kind}/{model}")
+        ready = self.memory.ready.get(f"{kind}/{model}")
         pause_s, pause_gb_s = self._fit_pause(kind)
         prepare_s = median(ready) if ready else again
         return Costs(first, again, True, prepare_s, pause_s, pause_gb_s, state_gb)
@@ -112,7 +126,7 @@ class LearntCosts:
     def _all_starts(self) -> list[tuple[str, float]]:
         return [
             (name, seconds)
-            for starts in (self._firsts, self._again)
+            for starts in (self.memory.firsts, self.memory.again)
             for name, nodes in starts.items()
             for seconds in [_of_nodes(nodes)]
             if seconds is not None
@@ -120,7 +134,7 @@ class LearntCosts:
 
     def _fit_pause(self, kind: str) -> tuple[float, float]:
         """Seconds, and seconds per GB, by least squares; as measured elsewhere before there are."""
-        seen = self._pauses.get(kind)
+        seen = self.memory.pauses.get(kind)
         if not seen:
             return PAUSE_S, PAUSE_GB_S
         sizes, pauses = np.array(seen).T
@@ -129,34 +143,9 @@ class LearntCosts:
         slope, rest = np.polyfit(sizes, pauses, 1)
         return max(float(rest), 0.0), max(float(slope), 0.0)
 
-    # ---- keeping
-
-    def save(self) -> Any:
-        """All that was measured."""
-        return {
-            "firsts": self._firsts,
-            "again": self._again,
-            "ready": self._ready,
-            "pauses": {
-                kind: [list(pause) for pause in seen] for kind, seen in self._pauses.items()
-            },
-            "able": self._able,
-            "attempts": self._attempts,
-        }
-
-    def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
-        self._firsts, self._again = _copy(saved["firsts"]), _copy(saved["again"])
-        self._ready = {name: list(seen) for name, seen in saved["ready"].items()}
-        self._pauses = {
-            kind: [(size, pause) for size, pause in seen] for kind, seen in saved["pauses"].items()
-        }
-        self._able = dict(saved["able"])
-        self._attempts = {JobId(job): number for job, number in saved["attempts"].items()}
-
 
 def model_of(job: Job) -> str:
-    """What a job's costs are kept under: its model, or itself where it declares none."""
+    """Return the key of a job's costs: its model, or the job where it declares none."""
     return job.model or f"job {job.id}"
 
 
@@ -168,9 +157,3 @@ def _of_nodes(nodes: Mapping[str, list[float]] | None) -> float | None:
 def _keep(seen: list[T], new: T) -> None:
     seen.append(new)
     del seen[:-KEPT]
-
-
-def _copy(starts: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[str, list[float]]]:
-    return {
-        key: {node: list(seen) for node, seen in nodes.items()} for key, nodes in starts.items()
-    }

@@ -10,7 +10,7 @@ from weft.core.events.report import Report
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Config, Job
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.perf.restart import restart_s
 
 
@@ -21,7 +21,7 @@ class NoPairs:
 
     def pairs(
         self,
-        table: Table,  # noqa: ARG002 - of no rows
+        table: JobTable,  # noqa: ARG002 - of no rows
         kinds: Sequence[str],  # noqa: ARG002
         first: Rows,  # noqa: ARG002
         second: Rows,  # noqa: ARG002
@@ -31,7 +31,7 @@ class NoPairs:
 
 
 class LinearBeliefs(NoPairs, NothingLearnt):
-    """What a scheduler must assume of a plain trace, and what its replay makes true."""
+    """Beliefs about jobs of a plain trace, which its replay makes true."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """Nothing to learn."""
@@ -39,34 +39,34 @@ class LinearBeliefs(NoPairs, NothingLearnt):
     def forget(self, job: Job) -> None:
         """Nothing to forget."""
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Speed 1 on whatever a row asked for."""
         return np.ones((len(table), len(kinds)))
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """One GPU a replica."""
         return np.ones((len(table), len(kinds)))
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """As many GPUs, as much work."""
         return np.tile(np.array([float(c.gpus) for c in configs]), (len(table), 1))
 
     def blind_goodputs(
         self,
-        table: Table,
+        table: JobTable,
         kinds: Sequence[str],  # noqa: ARG002 - the same on all
         nodes: Floats,  # noqa: ARG002 - wherever they are
         replicas: Floats,
     ) -> Floats:
-        """The same by replicas."""
+        """Return the believed goodput by replicas: one per replica."""
         return np.tile(np.asarray(replicas, dtype=float), (len(table), 1))
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         """As many as each row may have: there is nothing to find out."""
         return np.array(table.column(Column.MAX))
 
-    def restart_s(self, table: Table) -> Floats:
-        """What a restart of each row's model costs."""
+    def restart_s(self, table: JobTable) -> Floats:
+        """Return the restart cost of each row's model."""
         models = [job.model for job in table.jobs]
         costs = {model: restart_s(model) for model in set(models)}
         return np.array([costs[model] for model in models])

@@ -1,8 +1,8 @@
-"""What stopping a job and starting it again costs, in seconds without progress.
+"""Cost of stopping a job and starting it again, in seconds without progress.
 
 Per model where it was published: the Sia simulator (SOSP 2023) charges these per restart, and
 30 s for any other model. A job that changes its devices as it trains pauses instead; the pauses
-are those of `weft.train` as `benchmarks.live_resize` measured them.
+are those of `weft_train` as `benchmarks.live_resize` measured them.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def restart_s(model: str) -> float:
 
 
 def state_gb(model: str) -> float:
-    """What a new process of a job that trains `model` has to be sent."""
+    """Return the GB to send to a new process of a job that trains `model`."""
     return STATE_GB.get(model.lower(), OTHER_GB)

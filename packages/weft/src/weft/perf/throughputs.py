@@ -24,7 +24,7 @@ from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.frozen import frozen
 from weft.perf.restart import restart_s
 from weft.plural import say_gpus
@@ -91,7 +91,7 @@ class Throughputs:
         return self.together.get(kind, {}).get(keys, (0.0, 0.0))
 
     def covers(self, trace: Trace, kinds: Sequence[str]) -> bool:
-        """Whether every job of a trace was measured on every kind."""
+        """Return true if every job of a trace was measured on every kind."""
         if not set(kinds) <= set(self.alone):
             return False
         known = [{name for name, _ in self.alone[kind]} for kind in kinds]
@@ -156,20 +156,20 @@ class ThroughputBeliefs(NothingLearnt):
     def forget(self, job: Job) -> None:
         """Nothing was learned."""
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Rows x kinds: steps per second on as many GPUs as asked for."""
         names = tuple(kinds)
         rows = [self._row(job.model, job.demand.gpus, names) for job in table.jobs]
         return np.array(rows).reshape(len(table), len(names))
 
-    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats:
+    def pairs(self, table: JobTable, kinds: Sequence[str], first: Rows, second: Rows) -> Floats:
         """Pairs x kinds x 2: steps per second of two rows that share devices."""
         jobs, names = table.jobs, tuple(kinds)
         both = zip(first.tolist(), second.tolist(), strict=True)
         cells = [self._pair(jobs[a], jobs[b], names) for a, b in both]
         return np.array(cells, dtype=float).reshape(len(first), len(kinds), 2)
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """Rows x configurations: steps per second."""
         cells = [
             [self._table.rate(job.model, config.gpus, config.kind) for config in configs]
@@ -179,7 +179,7 @@ class ThroughputBeliefs(NothingLearnt):
 
     def blind_goodputs(
         self,
-        table: Table,
+        table: JobTable,
         kinds: Sequence[str],
         nodes: Floats,  # noqa: ARG002 - the tables do not tell nodes apart
         replicas: Floats,
@@ -188,16 +188,16 @@ class ThroughputBeliefs(NothingLearnt):
         shapes = [[Config(kind, 1, int(count)) for kind in kinds] for count in replicas]
         return np.column_stack([self.goodputs(table, same).mean(axis=1) for same in shapes])
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """One GPU a replica, where a job can run at all."""
         return (self.rates(table, kinds) > 0.0).astype(float)
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         """Every size is known: as many as the largest that a job takes."""
         return table.column(Column.MAX).copy()
 
-    def restart_s(self, table: Table) -> Floats:
-        """What the truth charges."""
+    def restart_s(self, table: JobTable) -> Floats:
+        """Return the restart costs that the truth charges."""
         return np.array([self._table.restart(job, first=False) for job in table.jobs])
 
     def _pair(self, job: Job, other: Job, kinds: tuple[str, ...]) -> list[tuple[float, float]]:

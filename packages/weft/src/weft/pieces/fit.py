@@ -1,4 +1,4 @@
-"""Which jobs fit, by counting GPUs alone: a scan in order that skips what does not fit."""
+"""Jobs that fit, by counting GPUs alone: a scan in order that skips what does not fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW = 256  # sizes that are quicker taken one by one
 
 
 def fit_first(need: Floats, room: float) -> Bools:
-    """Which of `need`, taken in order, find room when those that do not are skipped.
+    """Mark what finds room of `need`, taken in order; what does not is skipped.
 
     Each pass takes the longest prefix that fits and drops everything larger than what is
     left, so there are at most as many passes as different sizes. Only as many are added up as
@@ -41,7 +41,7 @@ def fit_first(need: Floats, room: float) -> Bools:
 
 
 def _fit_few(need: list[float], room: float) -> list[bool]:
-    """The same, in the same passes."""
+    """Choose by the same passes for few jobs, as lists."""
     chosen: list[bool] = []
     taken, most = 0.0, room + EPS
     for size in need:
@@ -70,7 +70,10 @@ def list_waiting(held: Floats, need: Floats, key: Floats | None, room: float) ->
 
 @compiled
 def count_held(held: Floats, gpus: Floats, need: Floats) -> float | None:
-    """What the rows that hold devices need; None if one holds more or fewer than it asked for."""
+    """The GPUs needed by rows that hold devices.
+
+    None if one holds more or fewer than it asked for.
+    """
     running: Bools = held > 0.0
     if np.count_nonzero((held != gpus) & running):
         return None
@@ -81,7 +84,7 @@ def count_held(held: Floats, gpus: Floats, need: Floats) -> float | None:
 def choose_rows(
     key: Floats, need: Floats, held: Floats, room: float
 ) -> tuple[list[int], list[int], list[int]]:
-    """Of the rows in order of `key`: those that must stop, those that start, all that find room."""
+    """Divide rows in order of `key`: those that must stop, those that start, all that find room."""
     order = key.argsort(kind="stable")
     chosen, runs = fit_first(need[order], room), held[order] > 0.0
     stopped, started = order[runs & ~chosen], order[~runs & chosen]
@@ -89,7 +92,7 @@ def choose_rows(
 
 
 def fit(view: View, order: Rows) -> Bools:
-    """Which rows of `order` find room, if they may use all that only they hold."""
+    """Rows of `order` that find room, if they may use all that only they hold."""
     if len(view.cluster.kinds) > 1:
         return _fit_kinds(view, order)
     need = view.table.need[order]
@@ -101,12 +104,12 @@ def fit(view: View, order: Rows) -> Bools:
 
 
 def times_asked(view: View, order: Rows) -> Floats:
-    """How many times what it asked for each row holds: above 1 where another policy let it grow."""
+    """Return what each row holds over its request: above 1 where another policy let it grow."""
     return view.table.held[order] / np.maximum(view.table.column(Column.GPUS)[order], 1.0)
 
 
 def _fit_kinds(view: View, order: Rows) -> Bools:
-    """The same with several kinds: a running job stays on its kind or leaves."""
+    """Rows that find room with several kinds: a running job stays on its kind or leaves."""
     table, free = view.table, view.free
     room = dict(zip(free.kinds, map(float, free.idle_by_kind()), strict=True))
     own: dict[int, str] = {}

@@ -15,15 +15,7 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
-from weft.pieces.fit import (
-    EPS,
-    choose_rows,
-    count_held,
-    fit,
-    fit_first,
-    list_waiting,
-    times_asked,
-)
+from weft.pieces.fit import EPS, choose_rows, count_held, fit, fit_first, list_waiting, times_asked
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
 SPARE = 64  # rows that are ranked beyond as many as there are GPUs
@@ -49,7 +41,7 @@ def pack(
     held = view.table.held[order]
     if held.all():
         return Plan()
-    draft = Draft(view, place)
+    draft = PlanDraft(view, place)
     if chosen is None:
         chosen = fit(view, order)
     for row in order[(held > 0.0) & ~chosen].tolist():
@@ -70,7 +62,7 @@ def pack(
 
 
 def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
-    """The same in order of `key`; where many wait, only those that may get a turn are ranked."""
+    """Pack in order of `key`; where many wait, only those that may get a turn are ranked."""
     table, one_kind = view.table, len(view.cluster.kinds) <= 1
     if one_kind and (plan := start_all(view, place, key)) is not None:
         return plan
@@ -84,7 +76,7 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
         stopped, started, chosen = choose_rows(key, need, held, room)
     else:
         stopped, started, chosen = _choose_first(view, key, room, most)
-    draft = Draft(view, place)
+    draft = PlanDraft(view, place)
     for row in stopped:
         draft.release(row)
     starved = [row for row in started if not draft.start(row)]
@@ -116,7 +108,7 @@ def _choose_first(
 
 
 def _find_first(key: Floats, most: int) -> Bools:
-    """Which are the `most` least; of equal ones the first."""
+    """The `most` least; of equal ones the first."""
     limit = np.partition(key, most)[most]
     first: Bools = key < limit
     first[np.flatnonzero(key == limit)[: most - int(first.sum())]] = True
@@ -125,14 +117,14 @@ def _find_first(key: Floats, most: int) -> Bools:
 
 def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start every waiting job of `order` that fits in what is free; stop no job."""
-    draft = Draft(view, place)
+    draft = PlanDraft(view, place)
     draft.refill(order[view.table.held[order] == 0.0])
     return Plan(draft.changes)
 
 
 def backfill_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
-    """The same in order of `key`: those that are too large for what is free are not ranked."""
-    draft, most = Draft(view, place), int(view.free.room()) + SPARE
+    """Backfill in order of `key`: those that are too large for what is free are not ranked."""
+    draft, most = PlanDraft(view, place), int(view.free.room()) + SPARE
     rows = np.flatnonzero(view.waiting() & (view.table.need <= view.free.room() + EPS))
     if len(rows) > 2 * most:
         first = _find_first(key[rows], most)
@@ -148,7 +140,7 @@ def _rank(rows: Rows, key: Floats) -> Rows:
 
 def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     """Start waiting jobs of `order` until one does not fit; no job overtakes it."""
-    draft, held = Draft(view, place), view.table.held
+    draft, held = PlanDraft(view, place), view.table.held
     for at in range(0, len(order), STRETCH):
         rows = order[at : at + STRETCH]
         for row in rows[held[rows] == 0.0].tolist():
@@ -170,10 +162,10 @@ def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
     row = table.first_waiting()
     if view.table.need[row] > view.free.room():
         return None
-    return welcome(view.job(row), view.free, place)
+    return start_if_fits(view.job(row), view.free, place)
 
 
-def welcome(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | None:
+def start_if_fits(job: Job, free: Capacity, place: Placer = fewest_nodes) -> Plan | None:
     """Start a job where there is a place for it; None if there is none."""
     on = place(job, free)
     return None if on is None else Plan({job.id: on})
@@ -189,7 +181,7 @@ def start_all(view: View, place: Placer = fewest_nodes, key: Floats | None = Non
     waiting = _waiting_that_fit(view, key)
     if waiting is None:
         return None
-    draft, mark = Draft(view, place), view.free.mark()
+    draft, mark = PlanDraft(view, place), view.free.mark()
     if all(draft.start(row) for row in waiting):
         return Plan(draft.changes)
     view.free.rollback(mark)
@@ -208,7 +200,7 @@ def _waiting_that_fit(view: View, key: Floats | None) -> list[int] | None:
     return waiting
 
 
-class Draft:
+class PlanDraft:
     """A plan in the making, with the ledger as it would be."""
 
     def __init__(self, view: View, place: Placer) -> None:
@@ -248,7 +240,7 @@ class Draft:
         self.changes, self._released = before
 
     def is_stopped(self, rows: Rows) -> Bools:
-        """Which of these hold nothing any more."""
+        """Return the rows among these that hold nothing any more."""
         return np.isin(rows, list(self._released))
 
     def refill(self, order: Rows) -> None:
@@ -275,12 +267,12 @@ def _walk(rows: Rows) -> Iterator[int]:
 
 
 def _alike(job: Job) -> Alike:
-    """What a placer reads of a job: where one finds no place, the next one alike does not."""
+    """Return what a placer reads of a job: if it finds no place, none alike does."""
     return job.demand, job.model, job.hints.get("skew")
 
 
 def running_after(view: View, plan: Plan) -> Bools:
-    """Which rows hold devices once the plan is carried out."""
+    """Rows that hold devices once the plan is carried out."""
     mask = view.running()
     for job, on in plan.changes.items():
         mask[view.table.row(job)] = on is not None

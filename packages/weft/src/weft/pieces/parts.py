@@ -1,4 +1,4 @@
-"""What a policy can be composed of: an order, a size, a place, admission and sharing.
+"""The parts of a composed policy: an order, a size, a place, admission and sharing.
 
 Every part is a frozen dataclass: its fields are its parameters, and it keeps nothing between
 decisions. What an order or a size wants to remember travels in the plan's memory.
@@ -24,8 +24,8 @@ from weft.pieces.pack import running_after
 from weft.pieces.place.gangs import Placer
 
 
-class Later(NamedTuple):
-    """When to decide again although nothing happens, and what to remember until then."""
+class NextDecision(NamedTuple):
+    """The time to decide again although nothing happens, and the memory until then."""
 
     wake_at: float | None = None
     memory: object = None
@@ -33,7 +33,7 @@ class Later(NamedTuple):
 
 @frozen
 class Ranking:
-    """Which jobs come first: `order` are all rows; without it, rows are ranked by `key`.
+    """The order of jobs: `order` are all rows; without it, rows are ranked by `key`.
 
     Both are there where `key` is most of the order, but not all. `later` is what follows from it,
     or a function that takes the rows that run after the decision.
@@ -41,7 +41,7 @@ class Ranking:
 
     order: Rows | None = None
     key: Floats | None = None
-    later: Later | Callable[[Bools], Later] | None = None
+    later: NextDecision | Callable[[Bools], NextDecision] | None = None
     _sorted: list[Rows] = field(default_factory=list, init=False, compare=False)
 
     @property
@@ -69,7 +69,7 @@ class Sizes:
 
 
 class Part(Protocol):
-    """What all parts have."""
+    """The declarations that all parts have."""
 
     @property
     def about(self) -> About:
@@ -78,7 +78,7 @@ class Part(Protocol):
 
 
 class Order(Part, Protocol):
-    """Which jobs go first. `admits` names how the policy that it comes from starts jobs."""
+    """Ranks jobs. `admits` names how the policy that it comes from starts jobs."""
 
     @property
     def admits(self) -> str:
@@ -95,11 +95,11 @@ class Order(Part, Protocol):
 
 
 class Size(Part, Protocol):
-    """How many GPUs of which kind. `stops` says that an admitted job may still get none."""
+    """Chooses how many GPUs of which kind. `stops` says that an admitted job may still get none."""
 
     @property
     def stops(self) -> bool:
-        """Whether a running job may lose all its GPUs."""
+        """True if a running job may lose all its GPUs."""
         ...
 
     def choose_sizes(self, view: View) -> Sizes:
@@ -108,7 +108,7 @@ class Size(Part, Protocol):
 
 
 class Place(Part, Protocol):
-    """Which devices. `moves` says that running jobs may be moved to make room.
+    """Chooses devices. `moves` says that running jobs may be moved to make room.
 
     `reads_view` says that `placer` reads more than the job and what is free.
     """
@@ -117,7 +117,7 @@ class Place(Part, Protocol):
 
     @property
     def moves(self) -> bool:
-        """Whether jobs are placed together, and some again."""
+        """True if jobs are placed together, and some again."""
         ...
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
@@ -129,21 +129,21 @@ class Place(Part, Protocol):
         ...
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
-        """What changes if the rows of `wanted`, and no others, hold these sizes."""
+        """The changes if the rows of `wanted`, and no others, hold these sizes."""
         ...
 
 
 class Admit(Part, Protocol):
-    """Which jobs may start. `stops` says that running jobs make room for those before them."""
+    """Chooses jobs that may start. `stops`: running jobs make room for those before them."""
 
     @property
     def stops(self) -> bool:
-        """Whether a running job may be stopped."""
+        """True if a running job may be stopped."""
         ...
 
     @property
     def overtakes(self) -> bool:
-        """Whether a job that does not fit lets those behind it start."""
+        """True if a job that does not fit lets those behind it start."""
         ...
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
@@ -151,16 +151,16 @@ class Admit(Part, Protocol):
         ...
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Which rows of the view take part where sizes are chosen for them."""
+        """Rows of the view that take part where sizes are chosen for them."""
         ...
 
 
 class Share(Part, Protocol):
-    """Which jobs use a device together. `with_stops` is the admission it works under; None: any."""
+    """Chooses jobs that use a device together. `with_stops` is its admission; None: any."""
 
     @property
     def with_stops(self) -> bool | None:
-        """Whether admission must stop jobs, or must not."""
+        """True if admission must stop jobs, False if it must not; None for either."""
         ...
 
     def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
@@ -181,6 +181,6 @@ def follow(view: View, ranking: Ranking, plan: Plan) -> Plan:
     later = ranking.later
     if later is None:
         return plan
-    if not isinstance(later, Later):
+    if not isinstance(later, NextDecision):
         later = later(running_after(view, plan))
     return Plan(plan.changes, wake_at=later.wake_at, memory=later.memory)

@@ -1,4 +1,4 @@
-"""What baselines have in common: each has its own order, and places jobs by a part with a name."""
+"""Base of baselines: each has its own order, and places jobs by a part with a name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job
 from weft.core.plan.about import About, Needs, may_idle
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.spec.registry import get_part
 from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
-from weft.pieces.pack import welcome
+from weft.pieces.pack import start_if_fits
 from weft.pieces.parts import Admit, Order, Place, run_order
 
 
@@ -39,9 +39,9 @@ class Baseline:
         """A place may need to know more."""
         return add_place(self.packed, self.place)
 
-    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+    def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """A lone job that fits starts; no order is needed."""
-        return welcome_in(find_place(self.packed.name, self.place), job, free)
+        return start_at_place(find_place(self.packed.name, self.place), job, free)
 
     def decide(self, view: View) -> Plan:
         """Rank by the order, then start the admitted jobs."""
@@ -54,18 +54,18 @@ def short_first(
     origin: str,
     overtaken_by: str,
     preemption: Preemption,
-    knowledge: Knowledge = Knowledge.DURATIONS,
+    knowledge: NeededKnowledge = NeededKnowledge.DURATIONS,
     idles: str = "",
 ) -> About:
-    """What a policy is that lets the jobs with least left go first, as predicted."""
+    """The `About` of a policy that lets the jobs with least left go first, as predicted."""
     taxonomy = classify(Objective.COMPLETION_TIME, knowledge, preemption)
     starves = f"a stream of {overtaken_by} jobs"
     return About(name, origin, Needs.REMAINING, starves=starves, taxonomy=taxonomy, idles=idles)
 
 
-def welcome_in(place: Place, job: Job, free: Capacity) -> Plan | None:
+def start_at_place(place: Place, job: Job, free: Capacity) -> Plan | None:
     """Start a lone newcomer there; None where its place depends on more."""
-    return None if place.reads_view else welcome(job, free, place.place)
+    return None if place.reads_view else start_if_fits(job, free, place.place)
 
 
 @cache
@@ -82,12 +82,15 @@ def find_place(who: str, name: str) -> Place:
 
 @cache
 def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
-    """The same with jobs placed so; a job that may be overtaken may wait for its place forever."""
+    """An `About` with jobs placed so.
+
+    A job that may be overtaken may wait for its place forever.
+    """
     if name == "packed":
         return about
     part: Place = get_part("place", name)
     brought = part.about.taxonomy
-    nothing = Knowledge.NOTHING
+    nothing = NeededKnowledge.NOTHING
     knowledge = (about.taxonomy.knowledge or nothing) | (brought.knowledge or nothing)
     topology = about.taxonomy.topology if brought.topology is None else brought.topology
     return replace(

@@ -18,17 +18,17 @@ from typing import ClassVar
 from weft.core.model.job import Job
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Backfill, InTurn
-from weft.pieces.order.keys import Arrival
+from weft.pieces.order.keys import ArrivalOrder
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place, welcome_in
+from weft.policies.baseline import add_place, find_place, start_at_place
 
-ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
-WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
+ARRIVAL, BACKFILL, IN_TURN = ArrivalOrder(), Backfill(), InTurn()
+WHERE = classify(Objective.IN_ORDER, NeededKnowledge.NOTHING, Preemption.NEVER)
 
 
 @frozen
@@ -51,9 +51,9 @@ class Fifo:
         """Strict FIFO starves no job; with backfill large jobs may be overtaken forever."""
         return _about(self.place, backfill=self.backfill)
 
-    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
+    def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
         """A lone job that fits starts."""
-        return welcome_in(find_place("fifo", self.place), job, free)
+        return start_at_place(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""

@@ -20,16 +20,15 @@ from functools import cache
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
-from weft.pieces.order.attained import GittinsIndex, PredictedIndex
-from weft.pieces.order.gittins import PRIOR_MEDIAN, PRIOR_SIGMA
+from weft.pieces.order.attained import PRIOR_MEDIAN, PRIOR_SIGMA, GittinsIndex, PredictedIndex
 from weft.pieces.parts import run_order
 from weft.policies.baseline import add_place, find_place
 
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS, Preemption.STOPS)
+WHERE = classify(Objective.COMPLETION_TIME, NeededKnowledge.PAST_JOBS, Preemption.STOPS)
 
 
 @frozen

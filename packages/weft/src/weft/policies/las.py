@@ -20,17 +20,17 @@ from typing import ClassVar, Literal
 from weft.core.model.job import Job
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, find_place, welcome_in
+from weft.policies.baseline import add_place, find_place, start_at_place
 
 PREEMPT = Preempt()
-WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
+WHERE = classify(Objective.COMPLETION_TIME, NeededKnowledge.NOTHING, Preemption.STOPS)
 
 
 @frozen
@@ -59,9 +59,9 @@ class Las:
         """A place may need to know more."""
         return _about(self.place)
 
-    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
+    def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:
         """A lone job that fits starts; without queues all are reviewed after a quantum."""
-        plan = welcome_in(find_place("las", self.place), job, free)
+        plan = start_at_place(find_place("las", self.place), job, free)
         return plan if self.thresholds else plan and Plan(plan.changes, wake_at=now + self.quantum)
 
     def decide(self, view: View) -> Plan:

@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit, Fits
-from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.prediction import DueFit, Fits, PointPredictor
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
+
+
+class EstimateColumn:
+    """A column of estimates by submission number, filled as jobs appear."""
+
+    def __init__(self, estimate: Callable[[Job], float]) -> None:
+        self._estimate = estimate
+        self._known: Floats = np.full(64, np.nan)
+
+    def save(self) -> Any:
+        """The estimates that were made."""
+        return pack_floats(self._known)
+
+    def load(self, saved: Any) -> None:
+        """Restore what `save` returned."""
+        self._known = unpack_floats(saved)
+
+    def remaining(self, table: JobTable, now: float, executed: Floats | None = None) -> Floats:
+        """Estimated length less `executed`, or else less the time it ran; never below zero."""
+        seq = table.seq.astype(np.intp)
+        if len(seq) and seq[-1] >= len(self._known):
+            grown = np.full(max(2 * len(self._known), int(seq[-1]) + 1), np.nan)
+            grown[: len(self._known)] = self._known
+            self._known = grown
+        total = self._known[seq]
+        unknown = np.flatnonzero(np.isnan(total))
+        if len(unknown):
+            made = np.array([self._estimate(table.jobs[row]) for row in unknown.tolist()])
+            total[unknown] = made  # what is unknown now may be known later
+            self._known[seq[unknown]] = np.where(np.isfinite(made), made, np.nan)
+        return np.maximum(total - (table.ran(now) if executed is None else executed), 0.0)
 
 
 class ByJob(PointPredictor, ABC):
@@ -23,7 +55,7 @@ class ByJob(PointPredictor, ABC):
     submission stays. What is asked, and how often, changes nothing.
     """
 
-    asks = Asks()
+    asks = PredictorNeeds()
 
     def __init__(self) -> None:
         self._kept: dict[JobId, float] = {}
@@ -39,10 +71,10 @@ class ByJob(PointPredictor, ABC):
 
     @property
     def keeps_estimates(self) -> bool:
-        """Whether the first estimate of a job stays."""
+        """True if the first estimate of a job stays."""
         return False
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Seconds left of each row."""
         ran = table.ran(now)
         total = np.array([self._estimate(job) for job in table.jobs], dtype=float)
@@ -62,7 +94,6 @@ class ByJob(PointPredictor, ABC):
             self._kept[job.id] = made
 
     def learn(self, ended: Ended) -> None:
-        """A job ended."""
         self._kept.pop(ended.job.id, None)
         self._made.clear()
         if not ended.censored and (ended.ran > 0.0 or ended.failed):
@@ -80,11 +111,10 @@ class Fitted(ByJob, ABC):
 
     @property
     def fits(self) -> Fits | None:
-        """Itself."""
         return self
 
     @abstractmethod
-    def _fit(self) -> Fit:
+    def _fit(self) -> DueFit:
         """The model that was due last."""
 
     @abstractmethod
@@ -96,7 +126,7 @@ class Fitted(ByJob, ABC):
         if not self.aside:
             self.adopt(self._fit().make())
 
-    def wanted(self) -> Fit | None:
+    def wanted(self) -> DueFit | None:
         """The model that is due."""
         return self._fit() if self._due else None
 

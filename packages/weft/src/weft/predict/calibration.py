@@ -1,4 +1,4 @@
-"""How well predictions do, measured as jobs end, and ranges that are widened until they hold.
+"""Scores of predictions, measured as jobs end, and ranges that are widened until they hold.
 
 A range that should hold for 80 % of jobs and holds for fewer is widened, one that holds for more is
 narrowed: adaptive conformal inference (Gibbs and Candes, NeurIPS 2021). Whatever changes, the
@@ -60,7 +60,7 @@ def adapt(alpha: float, missed: bool, gain: float = GAIN) -> float:
 
 
 def age_class(attained: float) -> int:
-    """Which landmark a job has passed."""
+    """The landmark that a job has passed."""
     return int(np.searchsorted(LANDMARKS_S, attained, side="right")) - 1
 
 
@@ -116,7 +116,10 @@ class Scoreboard:
         )
 
     def coverage(self, name: str) -> tuple[int, float]:
-        """How many ranges of this class were scored, and which part was right; of all if few."""
+        """The number of ranges of this class that were scored, and the part that was right.
+
+        Of all if few.
+        """
         scores = self._classes.get(name, ())
         scores = scores if len(scores) >= 20 else self._all
         return len(scores), _summary(scores)[0]

@@ -1,4 +1,4 @@
-"""What the submitter said: the hint `duration_s` of the job."""
+"""The submitter's estimate: the hint `duration_s` of the job."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
-from weft.predict.estimates import Estimates
+from weft.predict.by_job import EstimateColumn
 
 
 def _hint(job: Job) -> float:
@@ -26,14 +26,14 @@ def _hint(job: Job) -> float:
 class Hinted(PointPredictor, NothingLearnt):
     """Trusts the submitter; a job without a hint may take forever."""
 
-    _estimates: Estimates = field(
-        default_factory=lambda: Estimates(_hint), init=False, repr=False, compare=False
+    _estimates: EstimateColumn = field(
+        default_factory=lambda: EstimateColumn(_hint), init=False, repr=False, compare=False
     )
 
     label = "hinted"
-    asks = Asks(hint="duration_s")
+    asks = PredictorNeeds(hint="duration_s")
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Hinted length, less what was executed of it."""
         return self._estimates.remaining(table, now, _executed(table, now))
 
@@ -41,7 +41,7 @@ class Hinted(PointPredictor, NothingLearnt):
         """Nothing to learn."""
 
 
-def _executed(table: Table, now: float) -> Floats:
+def _executed(table: JobTable, now: float) -> Floats:
     """Seconds of the hinted length that are done, which is for the size that the job asked for.
 
     A second on fewer GPUs than that counts as the part of them that it had; a second on more

@@ -1,4 +1,4 @@
-"""What similar jobs took before: two thirds of the tasks in production recur (NSDI 2022)."""
+"""Lengths of similar jobs before: two thirds of the tasks in production recur (NSDI 2022)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
-from weft.predict.estimates import Estimates
+from weft.core.state.table import JobTable
+from weft.predict.by_job import EstimateColumn
 
 Key = tuple[str, ...]
 
@@ -30,7 +30,7 @@ def _keys(job: Job) -> tuple[Key, ...]:
 
 
 @dataclass(slots=True)
-class History(PointPredictor):
+class HistoryPredictor(PointPredictor):
     """The geometric mean of finished jobs alike: same user, model and size, else wider.
 
     Geometric, because lengths span six orders of magnitude. Before any job has finished
@@ -39,19 +39,18 @@ class History(PointPredictor):
 
     min_samples: int = 3
     _sums: dict[Key, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
-    _estimates: Estimates | None = field(default=None, init=False, repr=False)
+    _estimates: EstimateColumn | None = field(default=None, init=False, repr=False)
 
-    asks = Asks()
+    asks = PredictorNeeds()
 
     @property
     def label(self) -> str:
-        """History."""
         return "history"
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Typical length of jobs alike, less time executed."""
         if self._estimates is None:
-            self._estimates = Estimates(self._estimate)
+            self._estimates = EstimateColumn(self._estimate)
         return self._estimates.remaining(table, now)
 
     def learn(self, ended: Ended) -> None:
@@ -69,10 +68,9 @@ class History(PointPredictor):
         return {"sums": sums, "estimates": self._estimates and self._estimates.save()}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._sums = {tuple(key): (count, total) for key, count, total in saved["sums"]}
         if saved["estimates"] is not None:
-            self._estimates = Estimates(self._estimate)
+            self._estimates = EstimateColumn(self._estimate)
             self._estimates.load(saved["estimates"])
 
     def _estimate(self, job: Job) -> float:

@@ -1,4 +1,4 @@
-"""What the last job of the same user and size took."""
+"""The length of the last job of a user and size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.core.events.job_end import Ended
 from weft.core.model.job import Job
-from weft.predict.published.by_job import ByJob
+from weft.predict.by_job import ByJob
 
 
 def _key(job: Job) -> str:
@@ -17,7 +17,7 @@ def _key(job: Job) -> str:
 
 @dataclass
 class Last(ByJob):
-    """The last end of the same user and size, else of any user: simple, and hard to beat."""
+    """The last end of a job's user and size, else of any user: simple, and hard to beat."""
 
     label = "last"
 
@@ -30,13 +30,10 @@ class Last(ByJob):
         return self._last.get(_key(job), self._last.get("", inf))
 
     def note_end(self, ended: Ended) -> None:
-        """Remember it."""
         self._last[_key(ended.job)] = self._last[""] = max(ended.length, 1.0)
 
     def save(self) -> Any:
-        """The last ends."""
         return {"last": self._last}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._last = dict(saved["last"])

@@ -10,9 +10,9 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.predict.oracle import Remaining
 
@@ -29,7 +29,7 @@ class Noisy(PointPredictor, NothingLearnt):
     seed: int = field(default=0, metadata={"settable": False})
     sigma: float = 0.5
 
-    asks = Asks(facts=("truth", "lengths", "seed"))
+    asks = PredictorNeeds(facts=("truth", "lengths", "seed"))
 
     def __post_init__(self) -> None:
         if not self.sigma >= 0:
@@ -37,10 +37,9 @@ class Noisy(PointPredictor, NothingLearnt):
 
     @property
     def label(self) -> str:
-        """Noise and its size."""
         return f"noisy(sigma={self.sigma:g})"
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Blurred total length, less what is done."""
         total = self.lengths(table.seq, now)
         done = total - self.truth(table.seq, now)

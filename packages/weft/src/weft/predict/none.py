@@ -7,9 +7,9 @@ import numpy as np
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 
 
@@ -18,10 +18,9 @@ class NoPredictor(PointPredictor, NothingLearnt):
     """Knows nothing: every job may take forever."""
 
     label = "none"
-    asks = Asks()
+    asks = PredictorNeeds()
 
-    def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
-        """Infinite for every job."""
+    def remaining(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002
         return np.full(len(table), np.inf)
 
     def learn(self, ended: Ended) -> None:

@@ -8,9 +8,9 @@ from dataclasses import field
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 
 Remaining = Callable[[Floats, float], Floats]
@@ -23,10 +23,9 @@ class Oracle(PointPredictor, NothingLearnt):
     truth: Remaining = field(metadata={"settable": False})
 
     label = "oracle"
-    asks = Asks(facts=("truth",))
+    asks = PredictorNeeds(facts=("truth",))
 
-    def remaining(self, table: Table, now: float) -> Floats:
-        """The truth."""
+    def remaining(self, table: JobTable, now: float) -> Floats:
         return self.truth(table.seq, now)
 
     def learn(self, ended: Ended) -> None:

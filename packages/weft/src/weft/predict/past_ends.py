@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.fits import Fit
+from weft.core.knowledge.prediction import DueFit
 from weft.core.model.job import Job, name_of
 from weft.core.state.cells import Floats
-from weft.predict.published.by_job import Fitted
+from weft.predict.by_job import Fitted
 
 MOST = 3_000  # ends that a model is fitted to, the newest
 FEWEST = 100
@@ -56,7 +56,7 @@ class Encoding:
 
     @classmethod
     def load(cls, saved: Any) -> Encoding:
-        """What `save` gave."""
+        """The encoding that `save` wrote."""
         encoding = cls()
         encoding._sums = {(int(p), str(w)): (int(n), float(t)) for p, w, n, t in saved}
         return encoding
@@ -90,15 +90,15 @@ class PastEnds:
 
     @property
     def fitted(self) -> int:
-        """How many jobs had ended when a model was due last; 0 before the first."""
+        """The number of jobs that had ended when a model was due last; 0 before the first."""
         return self._fitted[0]
 
     def rows(self) -> list[Row]:
-        """What that model is made from."""
+        """The rows that the model is made from."""
         return self._rows[: len(self._rows) - (self._seen - self.fitted)][-MOST:]
 
     def save(self) -> Any:
-        """Everything: the same ends make the same model."""
+        """Everything: equal ends make equal models."""
         return {"rows": self._rows, "seen": self._seen, "fitted": self._fitted}
 
     def load(self, saved: Any) -> None:
@@ -161,8 +161,8 @@ class FittedToEnds(Fitted, ABC):
     @property
     @abstractmethod
     def _fitter(self) -> Callable[[Floats, Floats], Savable]:
-        """What makes a model of rows and lengths."""
+        """The function that makes a model of rows and lengths."""
 
-    def _fit(self) -> Fit:
+    def _fit(self) -> DueFit:
         ends = self._past.fitted
-        return Fit(ends, partial(fit_rows, self._past.rows(), ends, self._fitter))
+        return DueFit(ends, partial(fit_rows, self._past.rows(), ends, self._fitter))

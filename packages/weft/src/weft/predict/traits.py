@@ -1,4 +1,4 @@
-"""What tells how long a job will run: who submitted it, what it runs, and how large it is.
+"""Traits that tell how long a job will run: who submitted it, what it runs, how large it is.
 
 Jobs that run the same program recur (two thirds of the tasks of PAI, NSDI 2022), so a command line
 is reduced to what its author would call the same experiment. Values of the environment and secrets
@@ -32,7 +32,7 @@ INTERPRETERS = re.compile(r"(python|bash|sh|torchrun|accelerate|deepspeed|uv|env
 
 
 @frozen
-class Level:
+class TraitGroup:
     """A group of jobs that a job belongs to: its key, and how people speak of its last ends."""
 
     key: Key
@@ -42,7 +42,7 @@ class Level:
 
     @property
     def position(self) -> int:
-        """Where it stands among GROUPS."""
+        """Its place among GROUPS."""
         return GROUPS.index(self.key[0])
 
     def words(self, count: int) -> str:
@@ -51,7 +51,7 @@ class Level:
         return f"{self.whose} last {many} {self.rest}".rstrip()
 
 
-def levels_of(job: Job) -> tuple[Level, ...]:
+def levels_of(job: Job) -> tuple[TraitGroup, ...]:
     """The groups of a job, the most telling first, all jobs last; what adds nothing is left out."""
     demand, launch = job.demand, job.launch
     size = f"{demand.gpus * demand.share:g}"
@@ -65,18 +65,18 @@ def levels_of(job: Job) -> tuple[Level, ...]:
             ("exact", *who, exact_of(launch), size),
             ("group", *who, group_of(launch), size),
         )
-        levels.append(Level(exact, mine, "run", f"of {script} {gpus}"))
-        levels.append(Level(group, mine, "run", f"like {script} {gpus}"))
+        levels.append(TraitGroup(exact, mine, "run", f"of {script} {gpus}"))
+        levels.append(TraitGroup(group, mine, "run", f"like {script} {gpus}"))
     if named := job.model or job.app:
-        levels.append(Level(("model", *who, named, size), mine, "job", f"of {named} {gpus}"))
+        levels.append(TraitGroup(("model", *who, named, size), mine, "job", f"of {named} {gpus}"))
     if job.user:
-        levels.append(Level(("user gpus", *who, bucket), mine, "job", gpus))
-        levels.append(Level(("user", *who), mine, "job"))
+        levels.append(TraitGroup(("user gpus", *who, bucket), mine, "job", gpus))
+        levels.append(TraitGroup(("user", *who), mine, "job"))
     if job.tenant:
         whose = f"{job.tenant}'s"
-        levels.append(Level(("tenant gpus", job.tenant, bucket), whose, "job", gpus))
-    levels.append(Level(("gpus", bucket), "the", "job", gpus))
-    levels.append(Level(("all",), "the", "job"))
+        levels.append(TraitGroup(("tenant gpus", job.tenant, bucket), whose, "job", gpus))
+    levels.append(TraitGroup(("gpus", bucket), "the", "job", gpus))
+    levels.append(TraitGroup(("all",), "the", "job"))
     return tuple(levels)
 
 
@@ -91,7 +91,7 @@ def size_bucket(gpus: float) -> str:
 
 
 def group_of(launch: Launch) -> str:
-    """The same experiment with other numbers, paths and dates: 12 hex digits."""
+    """The experiment whatever its numbers, paths and dates: 12 hex digits."""
     return _digest(launch, _generalise, MOST_TEXT)
 
 
@@ -101,7 +101,7 @@ def exact_of(launch: Launch) -> str:
 
 
 def script_of(launch: Launch) -> str:
-    """What people call the program: the script that an interpreter runs, or the program."""
+    """The name of the program: the script that an interpreter runs, or the program."""
     for word in launch.command:
         name = PurePosixPath(word).name
         if not word.startswith("-") and not INTERPRETERS.match(name) and not NUMBER.fullmatch(name):

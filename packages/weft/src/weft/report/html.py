@@ -13,11 +13,18 @@ from pathlib import Path
 
 from weft.core.errors import InvalidConfig, needs
 from weft.plural import say_gpus
-from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
-from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
-from weft.report.grid import heat_maps
-from weft.report.headline import against_first, headline
-from weft.report.scores import table
+from weft.report.figures import (
+    MOST_USERS,
+    Figure,
+    heat_maps,
+    jct_by_size,
+    jct_cdf,
+    over_time,
+    rho_cdf,
+    share_rows,
+    user_shares,
+)
+from weft.report.scores import against_first, headline, table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.report.units import fix_digits
 from weft.sim.result import Outcomes, Result

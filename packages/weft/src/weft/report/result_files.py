@@ -102,7 +102,7 @@ def _read_csv(lines: Sequence[str], gpus: float | None) -> Iterator[SimRun]:
 def _read_row(
     line: int, row: Mapping[str, str | None]
 ) -> tuple[float, bool, Stretch | None, float | None]:
-    """When it was submitted, whether it finished if this is its last row, what it held, its end."""
+    """Return its submission, whether it finished if this is its last row, its GPUs and its end."""
     submit, gpus = _number(line, row, "submit_s"), _number(line, row, "gpus")
     start, end = _number(line, row, "start_s"), _number(line, row, "end_s")
     finished = row.get("finished") or "yes"

@@ -20,11 +20,11 @@ class Scored(Protocol):
     """As much of an outcome as a table shows."""
 
     @property
-    def predictor(self) -> str: ...  # noqa: D102
+    def predictor(self) -> str: ...
     @property
-    def metrics(self) -> Mapping[str, float]: ...  # noqa: D102
+    def metrics(self) -> Mapping[str, float]: ...
     @property
-    def decide_ms(self) -> Mapping[str, float | None]: ...  # noqa: D102
+    def decide_ms(self) -> Mapping[str, float | None]: ...
 
 
 def choose_columns(which: Columns) -> tuple[Metric, ...]:
@@ -124,7 +124,7 @@ def _cell(
 
 
 def _beats_all(column: Metric, policy: str, outcomes: Mapping[str, Sequence[Scored]]) -> bool:
-    """Whether a policy is better than each other one in more than chance has to do with."""
+    """Return true if a policy is better than each other one by more than chance."""
     own = [scored.metrics[column.name] for scored in outcomes[policy]]
     others = (
         [scored.metrics[column.name] for scored in each]

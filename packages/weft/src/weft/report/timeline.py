@@ -1,4 +1,4 @@
-"""Which job held which GPU when, as one horizontal bar trace per policy."""
+"""Jobs on each GPU over time, as one horizontal bar trace per policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.report.figures import Figure, plain
 from weft.report.units import Unit, axis_unit, human
-from weft.sim.result import Bar, Outcome, Outcomes
+from weft.sim.result import Outcome, Outcomes, TimelineBar
 
 # What the simulator keeps; a larger run has no timeline, and the page mentions it.
 MOST_GPUS = 128
@@ -46,7 +46,7 @@ def timelines(outcomes: Outcomes) -> dict[str, Figure]:
 def _stops(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> list[dict[str, Any]]:
     """A cross where a job goes on after it was stopped."""
     zero, begun = _origin(outcome), dict[str, float]()
-    again: dict[tuple[str, float], Bar] = {}
+    again: dict[tuple[str, float], TimelineBar] = {}
     for bar in sorted(outcome.timeline, key=lambda b: (b.start_s, b.node, b.gpu)):
         if bar.start_s > begun.setdefault(bar.job, bar.start_s):
             again.setdefault((bar.job, bar.start_s), bar)
@@ -87,7 +87,7 @@ def _origin(outcome: Outcome) -> float:
     return float(outcome.per_job.submit_s.min())
 
 
-def _rows(bars: Iterable[Bar]) -> dict[Gpu, int]:
+def _rows(bars: Iterable[TimelineBar]) -> dict[Gpu, int]:
     """Every GPU's row, node by node, idle ones below a used one included."""
     most: dict[str, int] = defaultdict(int)
     for bar in bars:
@@ -121,7 +121,7 @@ def _trace(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> dict[str, Any]
     }
 
 
-def _describe_bar(bar: Bar, zero: float) -> list[str]:
+def _describe_bar(bar: TimelineBar, zero: float) -> list[str]:
     times = (bar.start_s - zero, bar.end_s - zero, bar.end_s - bar.start_s)
     return [escape(bar.job), f"{escape(bar.node)} GPU {bar.gpu}", *map(human, times)]
 
@@ -130,14 +130,14 @@ def _middle(row: int, lane: int, of: int) -> float:
     return round(row - 0.46 + 0.92 * (lane + 0.5) / of, 3)
 
 
-def _with_lanes(bars: Sequence[Bar]) -> list[tuple[Bar, tuple[int, int]]]:
+def _with_lanes(bars: Sequence[TimelineBar]) -> list[tuple[TimelineBar, tuple[int, int]]]:
     """Each bar with its lane and their number: jobs that share a GPU lie beside each other."""
-    by_gpu: dict[Gpu, list[Bar]] = defaultdict(list)
+    by_gpu: dict[Gpu, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
         by_gpu[bar.node, bar.gpu].append(bar)
-    placed: list[tuple[Bar, tuple[int, int]]] = []
+    placed: list[tuple[TimelineBar, tuple[int, int]]] = []
     for held in by_gpu.values():
-        crowd: list[tuple[Bar, int]] = []
+        crowd: list[tuple[TimelineBar, int]] = []
         free_at: list[float] = []  # by lane of the present crowd
         for bar in sorted(held, key=lambda b: (b.start_s, b.end_s, b.job)):
             if bar.start_s >= max(free_at, default=bar.start_s):

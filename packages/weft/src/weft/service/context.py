@@ -1,4 +1,4 @@
-"""What every route needs: the live scheduler, and who asks."""
+"""The context of every route: the live scheduler, and the caller."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from weft.app.serve.limits import Limits
 from weft.app.serve.live import Live
+from weft.app.serve.rules import TenantLimits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.status import JobStatus
 from weft.service.access.audit import AuditLog
 from weft.service.access.page_sessions import PageSessions
 from weft.service.access.rate_limit import Buckets, Streams
-from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
-from weft.service.budget.aside import Work
-from weft.service.http.problems import Refused
-from weft.service.jobs.forecast import Forecast
+from weft.service.access.tokens import ANYBODY, Caller, TokenFile, is_loopback
+from weft.service.budget.aside import WorkProcesses
+from weft.service.budget.turns import LoopTurns
+from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_names import JobNames
+from weft.service.jobs.what_if_work import QueueForecast
 from weft.service.notify.webhooks import Hooks
 from weft.service.responses.answers import Problem
 from weft.service.streams.event_json import Rendered
 from weft.service.streams.live_updates import LiveUpdates
 from weft.service.streams.timeline import TimelineReader
+from weft.service.verdicts import Verdicts
 from weft.service.watchdog import Watchdog
 
 T = TypeVar("T")
 
 READERS = 4
+PREFIX = "/api/v1"
 OUR_SITE = ("", "none", "same-origin")  # what a browser says about who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
@@ -62,14 +65,15 @@ class Context:
     """
 
     live: Live
-    tokens: Tokens
+    tokens: TokenFile
     hooks: Hooks
     audit: AuditLog
     sessions: PageSessions
     buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
-    work: Work = field(default_factory=Work)
+    turns: LoopTurns = field(default_factory=LoopTurns)
+    work: WorkProcesses = field(default_factory=WorkProcesses)
     reading: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="reading")
     )
@@ -77,8 +81,9 @@ class Context:
     streams: Streams = field(init=False)
     watchdog: Watchdog = field(init=False)
     live_updates: LiveUpdates = field(init=False)
-    forecast: Forecast = field(init=False)
+    forecast: QueueForecast = field(init=False)
     timeline: TimelineReader = field(init=False)
+    verdicts: Verdicts = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
 
     def __post_init__(self) -> None:
@@ -86,20 +91,33 @@ class Context:
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
         self.live_updates = LiveUpdates(self.live)
-        self.forecast = Forecast(self.work.forecast)
+        self.forecast = QueueForecast(self.work.forecast)
         self.timeline = TimelineReader(self.live.driver)
+        self.verdicts = Verdicts(self.live.settings, self.work.judge)
 
     @property
-    def limits(self) -> Limits:
-        """What each tenant may ask for."""
+    def limits(self) -> TenantLimits:
+        """The limits of each tenant."""
         return self.live.settings.limits
 
     async def read(self, work: Callable[[], T]) -> T:
         """Read something beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.reading, work)
 
+    def begin_tasks(self) -> None:
+        """Begin what goes on beside requests; from the event loop."""
+        self.watchdog.open()
+        self.verdicts.open()
+
+    async def end_tasks(self) -> None:
+        """End what goes on beside requests."""
+        await self.watchdog.close()
+        await self.verdicts.close()
+        await self.timeline.close()
+
     def close(self) -> None:
-        """Let go of threads and processes."""
+        """Let go of threads, processes and the loop."""
+        self.turns.close()
         self.work.close()
         self.reading.shutdown(wait=False, cancel_futures=True)
 
@@ -118,18 +136,17 @@ async def context(request: Request) -> Context:
 
 
 class Who(HTTPBearer):
-    """Who asks, if `may` does not say why not; refused without a token where there are some.
+    """The caller, if `may` does not say why not; refused without a token where there are some.
 
     The scheme and the look-up are one dependency: each one costs every request.
     """
 
-    def __init__(self, may: Callable[[Caller], Refused | None] = lambda _: None) -> None:
+    def __init__(self, may: Callable[[Caller], HttpProblem | None] = lambda _: None) -> None:
         description = "A token; none is needed until one is made."
         super().__init__(auto_error=False, scheme_name="HTTPBearer", description=description)
         self._may = may
 
-    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
-        """The caller."""
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override, unused-ignore]
         who = _caller(request, _service(request))
         request.state.caller = who  # for the audit log
         if refusal := self._may(who):
@@ -137,14 +154,14 @@ class Who(HTTPBearer):
         return who
 
 
-def _admin(who: Caller) -> Refused | None:
-    return None if who.admin else Refused(403, "only an admin may do this", "ask an admin")
+def _admin(who: Caller) -> HttpProblem | None:
+    return None if who.admin else HttpProblem(403, "only an admin may do this", "ask an admin")
 
 
-def _writer(who: Caller) -> Refused | None:
+def _writer(who: Caller) -> HttpProblem | None:
     if who.role != "viewer":
         return None
-    return Refused(403, "a viewer may only read", "use a token of role user")
+    return HttpProblem(403, "a viewer may only read", "use a token of role user")
 
 
 Service = Annotated[Context, Depends(context)]
@@ -173,8 +190,8 @@ def _caller(request: Request, service: Context) -> Caller:
     if caller is not None:
         return caller
     if not headers.get("authorization", "").lower().startswith("bearer "):
-        raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
-    raise Refused(401, "this token is not known here", "it may have expired or been revoked")
+        raise HttpProblem(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
+    raise HttpProblem(401, "this token is not known here", "it may have expired or been revoked")
 
 
 @lru_cache(maxsize=256)
@@ -184,10 +201,12 @@ def _check_local(host: str, origin: str, site: str, bound: str) -> None:
     A page of another port of this machine is another's, too.
     """
     if not is_loopback(bound):
-        raise Refused(401, "a token is needed, and none has been made", "see `weft token create`")
+        raise HttpProblem(
+            401, "a token is needed, and none has been made", "see `weft token create`"
+        )
     foreign = (origin and origin.partition("://")[2] != host) or site not in OUR_SITE
     if not is_loopback(_name(host)) or foreign:
-        raise Refused(
+        raise HttpProblem(
             403,
             "without tokens the service answers only this machine, by its own name",
             "use http://127.0.0.1 or http://localhost, or make a token",

@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import logging
+import os
 import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
 from weft.service.access.audit import Audit, AuditLog
 from weft.service.access.page_sessions import PageSessions, find_caller
-from weft.service.access.rate_limit import Buckets, LimitRate, Turns
-from weft.service.access.tokens import Tokens, check_host
+from weft.service.access.rate_limit import Buckets, LimitRate, RequestTurns
+from weft.service.access.tokens import TokenFile, check_host
 from weft.service.access.trust import trust_warnings
-from weft.service.budget.asker import Asks
-from weft.service.budget.intake import Budget, Intake
-from weft.service.context import Context
-from weft.service.http import problems
+from weft.service.budget.intake import Asks, Intake, RequestBudget
+from weft.service.budget.purse import Purses
+from weft.service.context import PREFIX, Context
+from weft.service.http import replies
 from weft.service.http.connections import LimitHeader, protocol_of
-from weft.service.http.json_body import prepare_writers
+from weft.service.http.replies import prepare_writers
 from weft.service.jobs.applied_jobs import AppliedJobs
 from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
@@ -46,16 +51,16 @@ log = logging.getLogger(__name__)
 TOKEN_FILE, HOOK_FILE, AUDIT_FILE = "tokens.json", "webhooks.json", "requests.jsonl"
 SESSION_FILE = "page-sessions.json"
 GOODBYE_S = 3
+ENDS_WITHIN_S = 9.0
 IDLE_S = 75
 BACKLOG = 100  # accepted at once, before any is let go as one too many: see OWN_FILES
-PREFIX = "/api/v1"
 SWITCH_S = 0.0005  # how long a thread that reads keeps the loop waiting each time; usually 5 ms
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The API on a scheduler that opens and closes with it. Refuses an unsafe address."""
     folder = settings.state
-    tokens = Tokens(None if folder is None else folder / TOKEN_FILE)
+    tokens = TokenFile(None if folder is None else folder / TOKEN_FILE)
     sessions = PageSessions(None if folder is None else folder / SESSION_FILE, tokens)
     check_host(settings.host, tokens)
     check_tls(settings.tls_cert, settings.tls_key)
@@ -69,20 +74,20 @@ def create_app(settings: Settings) -> FastAPI:
         live = Live(settings)
         hooks = Hooks(None if folder is None else folder / HOOK_FILE, mail)
         service = Context(live, tokens, hooks, audit, sessions, buckets, settings.host)
+        service.turns.open()
         await live.open()
         for warning in trust_warnings(live, tokens):
             log.warning("%s", warning)
         hooks.open(live.driver)
         applied = AppliedJobs.of(service)
         app.state.context = service
-        service.watchdog.open()
+        service.begin_tasks()
         preparing = asyncio.create_task(service.read(partial(prepare_writers, _answers())))
         try:
             yield
         finally:
             await preparing
-            await service.watchdog.close()
-            await service.timeline.close()
+            await service.end_tasks()
             if applied is not None:
                 await applied.close()
             await hooks.close()
@@ -99,14 +104,18 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         openapi_url=None,  # ours is made beside the loop
     )
-    problems.install(app)
-    _guard(app, Budget.of(limits), buckets, audit, partial(find_caller, sessions, tokens))
-    for router in ROOT:
-        app.include_router(router)
-    app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
-    for router in API:
-        app.include_router(router, prefix=PREFIX)
+    replies.install(app)
+    _guard(app, RequestBudget.of(limits), buckets, audit, partial(find_caller, sessions, tokens))
+    app.router.routes.extend(_routes())
     return app
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Every route; FastAPI would build those of an included router again at the first request."""
+    again = APIRouter(prefix=PREFIX, include_in_schema=False)
+    again.include_router(health.router)
+    return tuple(route for router in (*ROOT, again, *API) for route in router.routes)
 
 
 def _answers() -> list[Any]:
@@ -116,11 +125,14 @@ def _answers() -> list[Any]:
     return [kind for kind in dict.fromkeys(models) if isinstance(kind, type)]
 
 
-def _guard(app: FastAPI, budget: Budget, buckets: Buckets, audit: AuditLog, asks: Asks) -> None:
-    """What every request passes, the last of these first: its weight is known before its wish."""
-    app.add_middleware(Turns, buckets=buckets)
+def _guard(
+    app: FastAPI, budget: RequestBudget, buckets: Buckets, audit: AuditLog, asks: Asks
+) -> None:
+    """Add what every request passes, the last of these first: it is weighed before it is read."""
+    app.add_middleware(RequestTurns, buckets=buckets)
     app.add_middleware(Intake, budget=budget)
     app.add_middleware(Audit, audit=audit)
+    app.add_middleware(Purses)
     app.add_middleware(LimitRate, buckets=buckets, asks=asks)
     app.add_middleware(LimitHeader, most=budget.header)
     app.add_middleware(NoSniff)
@@ -177,17 +189,17 @@ async def serve_async(
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
         )
-        server = Server(config)
+        server = ApiServer(config)
         driver = app.state.context.driver
         watch = asyncio.create_task(_end_with(driver.wait(), server))
         task = asyncio.create_task(_end_with(until, server)) if until is not None else watch
-        _look_up_routes(app)
-        if ready is not None:
-            ready(_address(settings, listening))
-        if invite is not None and driver.engine.invitation:
-            invite(driver.engine.invitation)
         try:
-            await server.serve(sockets=[listening])
+            with server.ending_on_signals():
+                if ready is not None:
+                    ready(_address(settings, listening))
+                if invite is not None and driver.engine.invitation:
+                    invite(driver.engine.invitation)
+                await server.serve(sockets=[listening])
         finally:
             watch.cancel()
             task.cancel()
@@ -196,30 +208,51 @@ async def serve_async(
         raise broken[0]
 
 
-def _look_up_routes(app: FastAPI) -> None:
-    """Let FastAPI build every route now: the first request waited a quarter of a second."""
-    nobody = {"type": "http", "method": "GET", "path": "/-", "root_path": "", "headers": []}
-    for route in app.router.routes:
-        route.matches(nobody)
-
-
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """A server that ends at SIGINT and SIGTERM and lets us close the rest in good order."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals end the server; they are not raised again once it has ended."""
+        """Nothing more: `ending_on_signals` has them."""
+        yield
+
+    @contextlib.contextmanager
+    def ending_on_signals(self) -> Iterator[None]:
+        """The signals end the server; they are not raised again once it has ended.
+
+        What does not close then, such as a disk or a database that does not answer, is given up
+        after `ENDS_WITHIN_S`: jobs go on, and the next start finds them, as after a crash.
+        """
         loop = asyncio.get_running_loop()
+
+        def end(number: int, frame: FrameType | None) -> None:
+            # Python calls this also while the loop itself waits for something.
+            _exit_within(ENDS_WITHIN_S)
+            loop.call_soon_threadsafe(self.handle_exit, number, frame)
+
+        before = {}
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Not in the main thread, as in tests: the caller decides when to end.
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self.handle_exit, number, None)
+            with contextlib.suppress(ValueError):  # not in the main thread, as in tests
+                before[number] = signal.signal(number, end)
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                    loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@cache
+def _exit_within(limit_s: float) -> None:
+    """End this process then, wherever it is; the kernel gives back what it has locked."""
+
+    def exit_now() -> None:
+        log.error("not closed within %g s of the signal; ending as a crash would", limit_s)
+        faulthandler.dump_traceback()
+        os._exit(1)
+
+    late = threading.Timer(limit_s, exit_now)
+    late.daemon = True
+    late.start()
 
 
 async def _end_with(waiting: Awaitable[object], server: uvicorn.Server) -> None:
@@ -267,7 +300,7 @@ class ShortCollections:
         self._began = 0.0  # when the one under way did, in CPU seconds of its thread
 
     def begin(self) -> None:
-        """What is there now stays: looking through it again took 90 ms each time.
+        """Leave out what is there now: looking through it again took 90 ms each time.
 
         What is there after a long collection later, as of thousands of jobs, is not looked through
         again either. It goes when nothing refers to it; only circles among it would stay.
@@ -294,7 +327,7 @@ class ShortCollections:
 
 
 def check_tls(cert: Path | None, key: Path | None) -> bool:
-    """Whether TLS is asked for; InvalidConfig if it is and cannot be."""
+    """True if TLS is asked for; InvalidConfig if it is and cannot be."""
     if cert is None and key is None:
         return False
     if cert is None or key is None:
@@ -329,7 +362,6 @@ class NoSniff:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Whether the service does its work: the engine, log, lease, decisions, and its own loop.
+"""Checks that the service does its work: the engine, log, lease, decisions, and its own loop.
 
 Alive means that the parts without which it can do nothing still move; ready, that it does all it
 promises. The service manager is notified: systemd by its own protocol.
@@ -28,7 +28,7 @@ NOTIFY = "NOTIFY_SOCKET"
 
 
 @frozen
-class Check:
+class PartCheck:
     """One part: whether it is well, what is wrong, and whether nothing goes without it."""
 
     ok: bool
@@ -44,7 +44,7 @@ class Watchdog:
         self.late_s = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def checks(self) -> dict[str, Check]:
+    def checks(self) -> dict[str, PartCheck]:
         """Every part."""
         driver = self._live.driver
         engine = driver.engine.health
@@ -52,25 +52,27 @@ class Watchdog:
         trouble = driver.trouble if engine.ok else ""
         silent_s = self._live.leading.unrenewed_s  # a standby may have taken it meanwhile
         return {
-            "loop": Check(self.late_s < LATE_S, f"{self.late_s:.1f} s late" * (self.late_s > 1.0)),
-            "engine": Check(engine.ok, engine.reason),
-            "log": Check(writing_s < STUCK_S, _since("writes", writing_s), vital=True),
-            "lease": Check(
+            "loop": PartCheck(
+                self.late_s < LATE_S, f"{self.late_s:.1f} s late" * (self.late_s > 1.0)
+            ),
+            "engine": PartCheck(engine.ok, engine.reason),
+            "log": PartCheck(writing_s < STUCK_S, _since("writes", writing_s), vital=True),
+            "lease": PartCheck(
                 silent_s < STALE_S, f"not renewed for {silent_s:.0f} s" * (silent_s >= STALE_S)
             ),
-            "decisions": Check(
+            "decisions": PartCheck(
                 not trouble and deciding_s < STUCK_S, trouble or _since("decides", deciding_s)
             ),
         }
 
     @property
     def alive(self) -> bool:
-        """Whether a restart would not help."""
+        """True if a restart would not help."""
         return all(check.ok for check in self.checks().values() if check.vital)
 
     @property
     def ready(self) -> bool:
-        """Whether every part of the service works."""
+        """True if every part of the service works."""
         return all(check.ok for check in self.checks().values())
 
     def open(self, environment: Mapping[str, str] = os.environ) -> None:

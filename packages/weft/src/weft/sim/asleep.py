@@ -8,7 +8,7 @@ from math import inf
 from zlib import crc32
 
 from weft.core.asleep.rules import MemoryOf
-from weft.core.asleep.times import DOWN, UP, StopTimes
+from weft.core.asleep.sleeping import DOWN, UP, StopTimes
 from weft.core.events.event import Slept
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.stops import Rung
@@ -32,7 +32,7 @@ def drawn_gb(job: Job, device_gb: float) -> float:
 
 
 @dataclass(slots=True)
-class Nights:
+class SleepSimulation:
     """The jobs that sleep, and those about to.
 
     `gb` is what each job holds of a device.
@@ -47,7 +47,7 @@ class Nights:
 
     @property
     def next_at(self) -> float:
-        """When the next job is asleep."""
+        """The time at which the next job is asleep."""
         return self._falling[0][0] if self._falling else float("inf")
 
     def lie_down(self, now: float, job: Job, attempt: int, rung: Rung, on: Allocation) -> None:

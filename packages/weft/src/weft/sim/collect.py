@@ -13,15 +13,15 @@ from weft.core.model.job import Tier
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.formulas.fairness.shares import Stretches, window_edges
-from weft.formulas.fragmentation import Held, Idle, count_idle, typical_classes
+from weft.formulas.fragmentation import HeldDevices, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure
 from weft.formulas.node_sleeper import NodeSleeper
-from weft.formulas.run import Loaned, NodesSlept, Run
+from weft.formulas.run import Loaned, NodesSlept, RunOutcome
 from weft.formulas.statistics import level, percentile
 from weft.sim.loans import LoanCounts
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
-from weft.sim.result import Bars, Outcome, PerJob, Series, UserShare
+from weft.sim.result import ClusterSeries, Outcome, PerJob, TimelineBars, UserShare
 
 SERIES_POINTS = 600
 SHARE_POINTS = 120  # fewer: each stands for the mean of a while
@@ -32,8 +32,8 @@ LENT = -1  # in the place of a node that is not the cluster's own
 
 
 @dataclass(slots=True)
-class Counts:
-    """What happened besides the jobs themselves."""
+class RunCounts:
+    """Counts of a run besides the jobs themselves."""
 
     decisions: int = 0
     events: int = 0
@@ -45,7 +45,7 @@ class Counts:
 
 
 def count_slept(sleeper: NodeSleeper, now: float) -> NodesSlept:
-    """What nodes that slept saved, and what that cost."""
+    """The savings of nodes that slept, and what that cost."""
     return NodesSlept(
         sleeper.node_seconds(now),
         sleeper.wake_ups,
@@ -59,7 +59,7 @@ def collect(
     policy: str,
     predictor: str,
     physics: Physics,
-    counts: Counts,
+    counts: RunCounts,
     cluster: Cluster,
     wall_s: float,
     weights: Mapping[str, float] | None = None,
@@ -115,15 +115,15 @@ def _held(physics: Physics) -> Stretches:
 
 def _run(
     physics: Physics,
-    counts: Counts,
+    counts: RunCounts,
     cluster: Cluster,
     submit: Floats,
     need: Floats,
     held: Stretches,
     weights: Mapping[str, float],
-) -> Run:
+) -> RunOutcome:
     utility, admitted = worth(physics.trace, physics.first_start, physics.ended_at)
-    return Run(
+    return RunOutcome(
         submitted=submit,
         ended=physics.ended_at,
         ran_s=physics.ran_s,
@@ -150,7 +150,7 @@ def _run(
 
 
 def _firm(physics: Physics) -> Bools:
-    """Which stretches were promised: jobs that only fill gaps do not count as holding."""
+    """Stretches that were promised: jobs that only fill gaps do not count as holding."""
     tiers = [run.on.sharing.tier for run in physics.runs]
     return np.array([tier is Tier.GUARANTEED for tier in tiers], dtype=bool)
 
@@ -167,7 +167,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
     index = cluster.index
     of_run = np.repeat(np.arange(len(ons)), counts)
     node = np.array([index.get(part.node, LENT) for part in slices], dtype=np.intp)
-    everything = Held(
+    everything = HeldDevices(
         node,
         held.start[of_run],
         held.end[of_run],
@@ -187,7 +187,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
 
 
 def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
-    """What happened to loans; loaned nodes are those that loans name."""
+    """The history of loans; loaned nodes are those that loans name."""
     used = sum(
         (run.end - run.start) * len(part.gpus) * run.on.sharing.share
         for run in physics.runs
@@ -204,7 +204,7 @@ def _with_gaps(values: Floats, done: Bools) -> Floats:
     return whole
 
 
-def _user_shares(run: Run) -> tuple[UserShare, ...]:
+def _user_shares(run: RunOutcome) -> tuple[UserShare, ...]:
     """The users that wanted most, with their shares over time; the largest first."""
     begin, end = run.span
     if end <= begin:
@@ -226,10 +226,10 @@ def _user_shares(run: Run) -> tuple[UserShare, ...]:
     )
 
 
-def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
+def _series(physics: Physics, submit: Floats, held: Stretches) -> ClusterSeries:
     if not physics.runs:
         empty = np.zeros(0)
-        return Series(empty, empty, empty)
+        return ClusterSeries(empty, empty, empty)
     start, end, used = held.start, held.end, held.gpus
     at = np.linspace(float(submit.min()), float(end.max()), SERIES_POINTS)
     ones = np.ones(len(start))
@@ -241,16 +241,16 @@ def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
     )
     both = np.concatenate([start, end])
     running = level(both, np.concatenate([ones, -ones]), at)
-    return Series(at, active - running, level(both, np.concatenate([used, -used]), at))
+    return ClusterSeries(at, active - running, level(both, np.concatenate([used, -used]), at))
 
 
-def draw_timeline(physics: Physics, cluster: Cluster) -> Bars:
-    """Which job held which GPU when, for runs small enough to look at."""
+def draw_timeline(physics: Physics, cluster: Cluster) -> TimelineBars:
+    """Jobs on GPUs by time, for runs small enough to look at."""
     if cluster.gpus > TIMELINE_GPUS or len(physics.runs) > TIMELINE_BARS:
-        return Bars()
+        return TimelineBars()
     if sum(run.on.gpus for run in physics.runs) > TIMELINE_BARS:
-        return Bars()
-    return Bars.of(
+        return TimelineBars()
+    return TimelineBars.of(
         (part.node, gpu, physics.trace.jobs[run.seq][0].id, run.start, run.end)
         for run in physics.runs
         for part in run.on.slices

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import assert_never
 
+from weft.core.errors import PlanError
 from weft.core.events import event as facts
 from weft.core.events.actions import (
     Action,
@@ -32,19 +33,18 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.live_changes import join
 from weft.formulas.node_sleeper import NodeSleeper
-from weft.sim.asleep import Nights
-from weft.sim.collect import Counts, count_slept
+from weft.sim.asleep import SleepSimulation
+from weft.sim.collect import RunCounts, count_slept
 from weft.sim.faults import Faults
 from weft.sim.loans import LoanCounts, Loans, recalls
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
-from weft.sim.stall import stall_error
 from weft.sim.switches import CostsOf, Switches
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000
 
 
-class Driver:
+class Simulation:
     """One simulation: a scheduler, the physics, and the clock between them."""
 
     def __init__(
@@ -58,12 +58,12 @@ class Driver:
         seed: int = 0,
         progress: Progress | None = None,
         live: CostsOf | None = None,
-        nights: Nights | None = None,
+        sleep_sim: SleepSimulation | None = None,
         sleeper: NodeSleeper | None = None,
     ) -> None:
-        self._nights, self._sleeper = nights, sleeper
+        self._sleep_sim, self._sleeper = sleep_sim, sleeper
         self._switches = None if live is None else Switches(live)
-        self.counts, self._progress = Counts(), progress
+        self.counts, self._progress = RunCounts(), progress
         self._scheduler, self._physics, self._cluster = scheduler, physics, cluster
         self._outages = (faults or Faults()).outages(cluster, seed)
         self._next_outage = next(self._outages, None)
@@ -119,8 +119,8 @@ class Driver:
             now = min(now, self._stops[0][0])
         if self._switches is not None:
             now = min(now, self._switches.next_at)
-        if self._nights is not None:
-            now = min(now, self._nights.next_at)
+        if self._sleep_sim is not None:
+            now = min(now, self._sleep_sim.next_at)
         if self._sleeper is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._sleeper.next_at(self._now))
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
@@ -141,8 +141,8 @@ class Driver:
             events.append(facts.Stopped(job, attempt))
         if self._switches is not None:
             events += self._switch(now, self._switches)
-        if self._nights is not None:
-            events += self._nights.take_asleep(now)
+        if self._sleep_sim is not None:
+            events += self._sleep_sim.take_asleep(now)
         while self._next_outage is not None and self._next_outage[0] <= now:
             _, up, node = self._next_outage
             events.append(facts.NodeUp(node) if up else self._node_lost(now, node.id))
@@ -235,13 +235,13 @@ class Driver:
             case Sleep():
                 return self._sleep(now, action)
             case Resume(job, on, attempt):
-                return self._go_on(now, job, on, attempt)
+                return self._wake_job(now, job, on, attempt)
             case _:
                 assert_never(action)
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[facts.Event]:
-        if self._nights is not None and self._nights.end(job, attempt):
+        if self._sleep_sim is not None and self._sleep_sim.end(job, attempt):
             return self._leave(now, job, attempt)
         if self._attempt.get(job) != attempt:
             return (facts.Stopped(job, attempt),)  # its node died under it
@@ -264,24 +264,26 @@ class Driver:
 
     def _sleep(self, now: float, sleep: Sleep) -> Iterable[facts.Event]:
         """A run goes on later where it is; one that is gone was lost with its node."""
-        assert self._nights is not None
+        assert self._sleep_sim is not None
         job, seq = self._job(sleep.job), self._physics.seq_of[sleep.job]
         where = self._scheduler.state.asleep.sleepers[sleep.job].on
         if self._attempt.get(sleep.job) != sleep.attempt:
-            self._nights.deepen(now, job, sleep.attempt, sleep.rung, where)
-            return self._nights.take_asleep(now)
+            self._sleep_sim.deepen(now, job, sleep.attempt, sleep.rung, where)
+            return self._sleep_sim.take_asleep(now)
         del self._attempt[sleep.job]
         if self._switches is not None:
             self._switches.forget(sleep.job)
         self._due.pop(seq, None)
         self._physics.halt(now, seq)
         self.counts.preemptions += 1
-        self._nights.lie_down(now, job, sleep.attempt, sleep.rung, where)
-        return self._nights.take_asleep(now)
+        self._sleep_sim.lie_down(now, job, sleep.attempt, sleep.rung, where)
+        return self._sleep_sim.take_asleep(now)
 
-    def _go_on(self, now: float, job: Job, on: Allocation, attempt: int) -> Iterable[facts.Event]:
-        assert self._nights is not None
-        wake_s = self._nights.wake_s(job, on)
+    def _wake_job(
+        self, now: float, job: Job, on: Allocation, attempt: int
+    ) -> Iterable[facts.Event]:
+        assert self._sleep_sim is not None
+        wake_s = self._sleep_sim.wake_s(job, on)
         next_up = self._physics.wake(now, job, on, self._cluster.kind_of(on), wake_s)
         self._attempt[job.id] = attempt
         expected = self._expect(next_up, self._physics.seq_of[job.id])
@@ -352,7 +354,7 @@ class Driver:
         return [facts.NodeDown(node.id, drained=True) for node in turn.sleep]
 
     def _lend(self, now: float, lent: int) -> list[facts.Event]:
-        """That many machines are lent from now on."""
+        """Lend that many machines from now on."""
         assert self.counts.loans is not None
         here = self._scheduler.state.cluster.index
         more = lent - sum(node.id in here for node in self._loans.nodes)
@@ -388,3 +390,17 @@ class Driver:
         self._idle = self._idle + 1 if idle and not self._attempt else 0
         if self._idle > IDLE_DECISIONS:
             raise stall_error(self._scheduler)
+
+
+class Stalled(PlanError):  # noqa: N818 - as the others
+    """Jobs wait, nothing runs and no event is to come."""
+
+
+def stall_error(scheduler: Scheduler) -> Stalled:
+    """The error that names the policy and the jobs that it leaves waiting."""
+    waiting = [job.id for job in scheduler.state.table.jobs[:3]]
+    return Stalled(
+        f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "
+        f"forever, first {', '.join(waiting)}: nothing runs and no event is to come",
+        hint="the policy must start a job that fits, or ask to be woken",
+    )

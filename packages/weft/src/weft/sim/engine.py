@@ -16,14 +16,13 @@ from pathlib import Path
 
 from weft.core.engine_bases import NoLiveResize, NoSleep
 from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
-from weft.core.knowledge.measured import NOT_MEASURED, Measured, Sees
+from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt, Sees
 from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import Coupling, DeviceSharing, EngineHealth, PerfModel
-from weft.sim.neighbours import Neighbours
-from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
+from weft.sim.physics import DEATH, REVIEW, Milestone, Neighbours, Physics
 
 Attempt = tuple[JobId, int]
 LONGEST_NAP_S = 3600.0
@@ -100,12 +99,11 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     @property
     def supports(self) -> Controls:
-        """What its physics has an effect for."""
+        """The controls that its physics has an effect for."""
         return SUPPORTS
 
     @property
     def real(self) -> bool:
-        """Nothing is started."""
         return False
 
     @property
@@ -129,8 +127,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         """Nothing: simulated jobs report what they would measure."""
         return Sees.NOTHING
 
-    def measured(self, job: JobId, attempt: int) -> Measured:  # noqa: ARG002 - nothing is seen
-        """Nothing."""
+    def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:  # noqa: ARG002 - nothing is seen
         return NOT_MEASURED
 
     @property
@@ -139,17 +136,14 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         return None
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints
-        """None: nothing prints."""
         return {}
 
     # ---- life
 
     def running(self) -> set[Attempt]:
-        """Those that pass time."""
         return set(self._runs)
 
     async def forget(self, jobs: Collection[JobId]) -> None:
-        """How they ended is not known any more."""
         gone = set(jobs)
         for attempt in [ended for ended in self._ended if ended[0] in gone]:
             del self._ended[attempt]
@@ -157,7 +151,6 @@ class SimulatedEngine(NoLiveResize, NoSleep):
             self._jobs.pop(job, None)
 
     def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """Nothing is written."""
         return dict.fromkeys(jobs, 0)
 
     async def adopt(self, attempts: Collection[Attempt]) -> set[Attempt]:
@@ -187,7 +180,6 @@ class SimulatedEngine(NoLiveResize, NoSleep):
             await asyncio.gather(self._pump, return_exceptions=True)
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens to the jobs."""
         while True:
             yield await self._queue.get()
 

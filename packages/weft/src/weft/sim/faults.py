@@ -35,7 +35,7 @@ class Faults:
             )
 
     def strike(self, trace: Trace, seed: int) -> Trace:
-        """The same trace with points of progress at which runs die, beside its own."""
+        """A trace with points of progress at which runs die, beside its own."""
         if not self.job_mtbf_h:
             return trace
         rng = np.random.default_rng([seed, 1])

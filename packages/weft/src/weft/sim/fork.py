@@ -12,17 +12,17 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.state.cells import Column
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.sim.collect import draw_timeline
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import NEVER, Physics
-from weft.sim.result import Bar
+from weft.sim.result import TimelineBar
 
 CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
 LULL = 1 / 32  # of the time looked ahead: what comes then is not known to the minute anyway
 
 
-class Fork(Driver):
+class Fork(Simulation):
     """Every job of `table` as it stands at `now`.
 
     `scheduler` is fresh, on an empty cluster; `physics` has the same jobs, each as
@@ -31,12 +31,7 @@ class Fork(Driver):
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        physics: Physics,
-        cluster: Cluster,
-        table: Table,
-        now: float,
+        self, scheduler: Scheduler, physics: Physics, cluster: Cluster, table: JobTable, now: float
     ) -> None:
         super().__init__(scheduler, physics, cluster)
         self._began = now
@@ -47,7 +42,7 @@ class Fork(Driver):
     def until_started(
         self, job: JobId, decisions: int, spent: Callable[[], bool] = lambda: False
     ) -> float | None:
-        """When a job first starts from here; None if `decisions` more do not bring that.
+        """The first start of a job from here; None if `decisions` more do not bring that.
 
         Nor if `spent` says before that no more can be afforded.
         """
@@ -64,7 +59,7 @@ class Fork(Driver):
     def to_the_end(
         self, decisions: int, spent: Callable[[], bool] = lambda: False
     ) -> dict[JobId, tuple[float | None, float | None]]:
-        """When each job starts and ends from here; None where `decisions` do not bring that.
+        """Start and end of each job from here; None where `decisions` do not bring that.
 
         It also ends where `spent` says that no more can be afforded.
         """
@@ -89,12 +84,12 @@ class Fork(Driver):
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing will happen any more, and jobs wait."""
+        """True if nothing will happen any more, and jobs wait."""
         return bool(self._left) and self._next_time() == NEVER
 
     @property
-    def timeline(self) -> Sequence[Bar]:
-        """Which job held which GPU when, as far as simulated, if small enough to look at."""
+    def timeline(self) -> Sequence[TimelineBar]:
+        """Jobs on GPUs by time, as far as simulated, if small enough to look at."""
         return draw_timeline(self._physics, self._cluster)
 
     def _settle(self, now: float, events: list[Event]) -> None:
@@ -109,14 +104,14 @@ class Fork(Driver):
         self._still = self._still and isinstance(action, Wake)
         return super()._carry_out(now, action)
 
-    def _resume(self, table: Table) -> None:
+    def _resume(self, table: JobTable) -> None:
         """Bring scheduler and physics to where the table is."""
         scheduler, now = self._scheduler, self._began
         for job, seq in zip(table.jobs, table.seq, strict=True):
             scheduler.state.submissions = int(seq)  # what is known about jobs is kept by number
-            scheduler.recall(now, Submitted(job))
+            scheduler.apply_event(now, Submitted(job))
             if job.id in table.suspended:
-                scheduler.recall(now, Suspended(job.id))
+                scheduler.apply_event(now, Suspended(job.id))
         own = scheduler.state.table
         held: Mapping[JobId, Allocation | None] = {
             job.id: on
@@ -126,7 +121,7 @@ class Fork(Driver):
         for action in scheduler.state.fold(now, Decided(0, held)):
             assert isinstance(action, Start)
             for event in self._carry_out(now, action):
-                scheduler.recall(now, event)
+                scheduler.apply_event(now, event)
         ran, service = table.ran(now), table.service(now)
         for row in range(len(table)):
             own.set(row, Column.RAN_BASE, float(ran[row]))

@@ -26,7 +26,7 @@ Held = dict[JobId, Allocation]
 
 
 class Needed(Protocol):
-    """How many machines their owner needs itself."""
+    """The number of machines that their owner needs itself."""
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:
         """(from when on, how many), in order of time."""
@@ -120,7 +120,7 @@ class Loans:
 
 @dataclass(slots=True)
 class LoanCounts:
-    """What happened to loans: servers that went back, and what that did to jobs.
+    """Counts of loans: servers that went back, and what that did to jobs.
 
     `gpu_s` is what was lent, `nodes` are all that ever were. A job was `stopped` by a recall if it
     then held nothing, or only other devices; it was `scaled_in` if it kept a part.
@@ -151,7 +151,7 @@ class LoanCounts:
         self._since.clear()
 
     def compare(self, before: Held, after: Held) -> None:
-        """What a recall did to jobs that held devices."""
+        """Count what a recall did to jobs that held devices."""
         self.recalls += 1
         for job, was in before.items():
             on = after.get(job)
@@ -166,5 +166,5 @@ class LoanCounts:
 
 
 def recalls(events: list[Event]) -> bool:
-    """Whether loaned machines are wanted back."""
+    """True if loaned machines are wanted back."""
     return any(isinstance(event, LoanRecalled) for event in events)

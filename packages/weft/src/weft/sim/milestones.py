@@ -1,4 +1,4 @@
-"""When jobs came how far: the metrics of workloads whose jobs have a worth or a loss."""
+"""Times at which jobs came how far: metrics of workloads whose jobs have a worth or a loss."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What really happens to jobs: progress, ends, deaths. Nothing here is visible to a policy."""
+"""The truth about jobs: progress, ends, deaths. Nothing here is visible to a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableSequence, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -17,8 +17,80 @@ from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.sim.milestones import Marks
-from weft.sim.neighbours import Neighbours
-from weft.sim.restarts import Resizing, Suspension
+from weft.sim.switches import SimulatedResizes, Suspension
+
+
+class Neighbours:
+    """The jobs on every device, by submission number.
+
+    `places` are where else jobs meet, such as network links; None: nowhere.
+    """
+
+    def __init__(self, coupling: Coupling, places: Places | None = None) -> None:
+        self._coupling = coupling
+        self._places = places
+        self._residents: dict[int, Resident] = {}
+        self._on: dict[Hashable, list[int]] = {}
+        self._speed: dict[int, float] = {}
+        self._stale: dict[int, None] = {}
+        self._fresh: set[int] = set()
+
+    def enter(self, seq: int, resident: Resident, speed: float | None = None) -> None:
+        """A job comes to live on its devices, at `speed` for now; None where it just starts."""
+        self._residents[seq] = resident
+        if speed is None:
+            self._fresh.add(seq)
+        self._speed[seq] = 1.0 if speed is None else speed
+        for device in self._where(resident):
+            here = self._on.setdefault(device, [])
+            self._stale.update(dict.fromkeys(here))
+            here.append(seq)
+        self._stale[seq] = None
+
+    def leave(self, seq: int) -> None:
+        """A job leaves its devices."""
+        for device in self._where(self._residents.pop(seq)):
+            here = self._on[device]
+            here.remove(seq)
+            self._stale.update(dict.fromkeys(here))
+        self._stale.pop(seq, None)
+        self._fresh.discard(seq)
+        del self._speed[seq]
+
+    def beside(self, seq: int) -> Sequence[Resident]:
+        """The jobs that share a device, or another place, with a job, in order of arrival."""
+        others: dict[int, None] = {}
+        for device in self._where(self._residents[seq]):
+            others.update(dict.fromkeys(self._on[device]))
+        others.pop(seq, None)  # one without devices has no neighbours, not even itself
+        return [self._residents[other] for other in others]
+
+    def changed(self) -> Iterator[tuple[int, float]]:
+        """Jobs whose speed is not what it was, or that have just met neighbours; and the speed."""
+        stale, self._stale = self._stale, {}
+        fresh, self._fresh = self._fresh, set()
+        for seq in stale:
+            beside = self.beside(seq)
+            resident = self._residents[seq]
+            speed = self._coupling.speed(resident, beside) if resident.on.gpus else 1.0
+            if speed != self._speed[seq] or (seq in fresh and beside):
+                yield seq, speed
+            self._speed[seq] = speed
+
+    def _where(self, resident: Resident) -> Iterator[Hashable]:
+        return _devices(resident) if self._places is None else self._all_places(resident)
+
+    def _all_places(self, resident: Resident) -> Iterator[Hashable]:
+        assert self._places is not None
+        yield from _devices(resident)
+        yield from self._places(resident)
+
+
+def _devices(resident: Resident) -> Iterator[Hashable]:
+    for part in resident.on.slices:
+        for gpu in part.gpus:
+            yield part.node, gpu
+
 
 NEVER = np.inf
 Interruption = Callable[[Job, Sequence[Job]], float]
@@ -29,11 +101,11 @@ END, DEATH, REVIEW = range(3)
 class StartSeconds(Protocol):
     """Seconds without progress at the beginning of a run of a job."""
 
-    def __call__(self, job: Job, *, first: bool) -> float: ...  # noqa: D102
+    def __call__(self, job: Job, *, first: bool) -> float: ...
 
 
 class Milestone(NamedTuple):
-    """What a run comes to next, when, and what it reports now."""
+    """The next point of a run, its time, and what it reports now."""
 
     at: float
     what: int
@@ -41,7 +113,7 @@ class Milestone(NamedTuple):
 
 
 def _single(numbers: NDArray[Any]) -> MutableSequence[Any]:
-    """The same numbers for those who read and write one at a time: half of what numpy takes."""
+    """Numbers for those who read and write one at a time: half of what numpy takes."""
     return memoryview(numbers)  # type: ignore[arg-type,return-value]
 
 
@@ -58,7 +130,7 @@ def work_left(
 
 
 @frozen
-class Run:
+class RunSegment:
     """One stretch of a job on one allocation, for timelines and accounts."""
 
     seq: int
@@ -69,7 +141,7 @@ class Run:
 
 @frozen
 class ChangeTerms:
-    """What changes cost jobs, where that is not as `perf` has it.
+    """The cost of changes to jobs, where that is not as `perf` has it.
 
     `interruption` is what every decision costs every running job, for simulators that count so.
     `resume_s` is what a suspended job pays to go on where it ran last. `saves_every` is how long a
@@ -130,7 +202,7 @@ class Physics:
         self._length, self._starts = _single(self.length), _single(self.starts)
         self._gpu_s, self._ran_s = _single(self.gpu_s), _single(self.ran_s)
         self._first_start, self._ended_at = _single(self.first_start), _single(self.ended_at)
-        self.runs: list[Run] = []
+        self.runs: list[RunSegment] = []
         self._perf = perf
         self._every = checkpoint_every
         self._tick_s = tick_s
@@ -149,7 +221,9 @@ class Physics:
         self.interruption = terms.interruption
         self._saves_every = terms.saves_every
         self._suspension = None if terms.resume_s is None else Suspension(terms.resume_s)
-        self._resizing = None if terms.resize_s is None else Resizing(terms.resize_s, checkpoint_s)
+        self._resizing = (
+            None if terms.resize_s is None else SimulatedResizes(terms.resize_s, checkpoint_s)
+        )
         self._beside: dict[int, tuple[float, int]] = {}
         self.resized = np.zeros(n, dtype=np.int64)
 
@@ -239,7 +313,7 @@ class Physics:
         return self._onward(now, seq)
 
     def holds(self, seq: int) -> Allocation:
-        """Where a job runs."""
+        """The place where a job runs."""
         return self._on[seq][2]
 
     def trains_at(self, seq: int) -> float:
@@ -252,7 +326,7 @@ class Physics:
             self._gpu_s[seq] += (now - since) * more * self._on[seq][2].sharing.share
 
     def unsettled(self, now: float) -> list[tuple[int, Milestone]]:
-        """What changed for jobs since their neighbours did: their next milestones."""
+        """Next milestones of jobs that changed since their neighbours did."""
         if self._neighbours is None:
             return []
         return [
@@ -308,7 +382,7 @@ class Physics:
         ran = now - began
         self._gpu_s[seq] += ran * on.gpus * on.sharing.share
         self._ran_s[seq] += ran
-        self.runs.append(Run(seq, began, now, on))
+        self.runs.append(RunSegment(seq, began, now, on))
 
     def review(self, now: float, seq: int) -> Milestone:
         """Settle progress so far and take up the pace from here."""

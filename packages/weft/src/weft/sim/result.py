@@ -1,4 +1,4 @@
-"""What a simulation returns: one object for tables, JSON, reports and Python."""
+"""Results of a simulation: one object for tables, JSON, reports and Python."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PerJob:
     held: Stretches | None = None
 
     def facts(self) -> Iterator[dict[str, Any]]:
-        """What each job asked for, and whose it is."""
+        """The request of each job, and its owner."""
         none = ("",) * len(self.id)
         columns = (self.users or none, self.models or none, self.kinds or none)
         for gpus, user, model, kind in zip(self.gpus.tolist(), *columns, strict=True):
@@ -61,7 +61,7 @@ class PerJob:
 
 
 @frozen
-class Series:
+class ClusterSeries:
     """The cluster over time, at evenly spaced instants: jobs waiting, GPUs in use."""
 
     time_s: Floats
@@ -81,7 +81,7 @@ class UserShare:
 
 
 @frozen
-class Bar:
+class TimelineBar:
     """One job on one GPU for a while."""
 
     node: str
@@ -92,7 +92,7 @@ class Bar:
 
 
 @frozen
-class Bars(Sequence[Bar]):
+class TimelineBars(Sequence[TimelineBar]):
     """Bars by their columns: thousands travel from one process to another as five values."""
 
     node: tuple[str, ...] = ()
@@ -102,22 +102,24 @@ class Bars(Sequence[Bar]):
     end_s: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, int, str, float, float]]) -> Bars:
+    def of(cls, rows: Iterable[tuple[str, int, str, float, float]]) -> TimelineBars:
         """From the fields of each."""
         return cls(*zip(*rows, strict=True))
 
     @overload
-    def __getitem__(self, at: int) -> Bar: ...
+    def __getitem__(self, at: int) -> TimelineBar: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Bar, ...]: ...
-    def __getitem__(self, at: int | slice) -> Bar | tuple[Bar, ...]:
+    def __getitem__(self, at: slice) -> tuple[TimelineBar, ...]: ...
+    def __getitem__(self, at: int | slice) -> TimelineBar | tuple[TimelineBar, ...]:
         if isinstance(at, slice):
             return tuple(self)[at]
-        return Bar(self.node[at], self.gpu[at], self.job[at], self.start_s[at], self.end_s[at])
+        return TimelineBar(
+            self.node[at], self.gpu[at], self.job[at], self.start_s[at], self.end_s[at]
+        )
 
-    def __iter__(self) -> Iterator[Bar]:
+    def __iter__(self) -> Iterator[TimelineBar]:
         columns = (self.node, self.gpu, self.job, self.start_s, self.end_s)
-        return starmap(Bar, zip(*columns, strict=True))
+        return starmap(TimelineBar, zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return len(self.node)
@@ -125,7 +127,7 @@ class Bars(Sequence[Bar]):
 
 @frozen
 class Outcome:
-    """How one policy did, the metrics by the names of the result contract."""
+    """The results of one policy, the metrics by the names of the result contract."""
 
     policy: str
     predictor: str
@@ -133,8 +135,8 @@ class Outcome:
     decide_ms: Timing
     wall_s: float | None
     per_job: PerJob
-    series: Series
-    timeline: Bars = Bars()
+    series: ClusterSeries
+    timeline: TimelineBars = TimelineBars()
     shares: tuple[UserShare, ...] = ()
 
     def __getattr__(self, name: str) -> float:
@@ -231,7 +233,7 @@ class Result(Mapping[str, Any]):
 
     @property
     def note(self) -> str:
-        """What a reader could be misled by; mostly nothing."""
+        """A warning of what a reader could be misled by; mostly none."""
         load = self.facts.get("offered_load", 0.0)
         every = [o.metrics for some in self.outcomes.values() for o in some]
         if any(m["avg_queue_h"] > max(NO_WAIT_H, LITTLE * m["avg_jct_h"]) for m in every):
@@ -313,7 +315,7 @@ def _mean_or_none(values: list[float | None]) -> float | None:
     return _tidy(float(np.mean(known))) if known else None
 
 
-def _bar_row(bar: Bar) -> dict[str, Any]:
+def _bar_row(bar: TimelineBar) -> dict[str, Any]:
     times = {"start_s": _tidy(bar.start_s), "end_s": _tidy(bar.end_s)}
     return {"job": bar.job, "node": bar.node, "gpu": bar.gpu, **times}
 

@@ -79,7 +79,7 @@ def sweep(
 
 
 def can_copy() -> bool:
-    """Whether a copy of this process can run on, with all modules and workloads it has loaded.
+    """True if a copy of this process can run on, with all modules and workloads it has loaded.
 
     Threads are not copied, so it must have none: neither Python's nor those of such a library.
     """
@@ -89,7 +89,7 @@ def can_copy() -> bool:
 
 @frozen
 class _Board:
-    """What all processes of a sweep see: which runs are left, and how far the others are.
+    """The shared board of a sweep: which runs are left, and how far the others are.
 
     A process takes its next run by itself, so none waits for another. Results are files: through
     a pipe they would wait until the process that compares, busy with a run, has read them.
@@ -111,12 +111,12 @@ class _Board:
             return end - 1 if last else first
 
     def write(self, i: int, content: object, state: int) -> None:
-        """How run `i` ended."""
+        """Write how run `i` ended."""
         (self.folder / str(i)).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
         self.state[i] = state
 
     def read(self, i: int) -> Any:
-        """What was written."""
+        """The content that was written."""
         path = self.folder / str(i)
         content = pickle.loads(path.read_bytes())  # noqa: S301 - in a folder of ours alone
         path.unlink()
@@ -149,16 +149,16 @@ class _Sweep(Generic[Spec, Out]):
 
             def report(fraction: float, i: int = i) -> None:
                 self._board.done[i] = fraction
-                self._look()
+                self._poll_workers()
 
             self._results[i] = self._run(self._specs[i], report)
             report(1.0)
             self._collect()
         while running := [worker.sentinel for worker in self._workers if worker.is_alive()]:
             wait(running, SHOW_S)
-            self._look()
+            self._poll_workers()
             self._collect()
-        self._look(now=True)
+        self._poll_workers(now=True)
         self._collect()
         return [self._results[i] for i in range(len(self._specs))]
 
@@ -169,7 +169,7 @@ class _Sweep(Generic[Spec, Out]):
                 self._results[i] = self._board.read(i)
                 self._board.state[i] = READ
 
-    def _look(self, *, now: bool = False) -> None:
+    def _poll_workers(self, *, now: bool = False) -> None:
         """Raise what another process has, and tell from time to time how far all are."""
         if not now and time.monotonic() < self._shown + SHOW_S:
             return
@@ -208,7 +208,7 @@ def _one_by_one(
 def _work(
     run: Callable[[Spec, Report], Out], specs: Sequence[Spec], board: _Board, parent: int
 ) -> None:
-    """What another process does: run after run, until none is left or one fails."""
+    """The work of another process: run after run, until none is left or one fails."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is its parent's to handle
     threading.Thread(target=_end_with, args=(parent, board.folder), daemon=True).start()
     while (i := board.take()) is not None:

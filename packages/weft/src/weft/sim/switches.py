@@ -1,4 +1,4 @@
-"""Jobs that change their devices as they train: "make before break", as `weft.train` does it.
+"""Jobs that change their devices as they train: "make before break", as `weft_train` does it.
 
 New processes start beside those that train; then there is one pause, in which they are sent the
 state and the group is formed again. A job that only gives devices up prepares nothing and sends
@@ -13,14 +13,75 @@ from dataclasses import dataclass, field
 
 from weft.core.events.actions import Resize
 from weft.core.knowledge.costs import Costs
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Job, JobId, NodeId
+
+
+@dataclass(slots=True)
+class SimulatedResizes:
+    """Jobs that were stopped, with time and allocation, by submission number.
+
+    A job that is started again as soon as it has left, `checkpoint_s` after it was stopped, and on
+    some of the same devices, pays `resize_s` and no restart; `count` is how often that was so.
+    """
+
+    resize_s: float
+    checkpoint_s: float = 0.0
+    count: int = 0
+    _stopped: dict[int, tuple[float, Allocation]] = field(default_factory=dict)
+
+    def stopped(self, seq: int, now: float, on: Allocation) -> None:
+        """A job is asked to leave."""
+        self._stopped[seq] = (now, on)
+
+    def goes_on(self, seq: int, now: float, on: Allocation) -> bool:
+        """True if a start is but a change of size."""
+        at, before = self._stopped.pop(seq, (None, on))
+        if at is None or now > at + self.checkpoint_s + 1e-6:
+            return False
+        held = {(part.node, gpu) for part in before.slices for gpu in part.gpus}
+        same = any((part.node, gpu) in held for part in on.slices for gpu in part.gpus)
+        self.count += same
+        return same
+
+
+# Jobs that are suspended to the memory of their host instead of being checkpointed.
+#
+# Going on where a job ran last costs the copy back to the device; elsewhere it is a restart. The
+# device is handed over as well when another job was there before (Xiao et al., Gandiva, OSDI
+# 2018, section 4.1: below 100 ms for most jobs, about a second for large ones).
+
+
+@dataclass(slots=True)
+class Suspension:
+    """The last place of every job, by submission number, and which devices were used."""
+
+    resume_s: float
+    _last: dict[int, frozenset[NodeId]] = field(default_factory=dict)
+    _used: set[tuple[NodeId, int]] = field(default_factory=set)
+
+    def lose(self, seq: int) -> None:
+        """A job died: nothing of it is left in memory anywhere."""
+        self._last[seq] = frozenset()
+
+    def cost(self, seq: int, on: Allocation, restart_s: float) -> float:
+        """Seconds without progress at the beginning of this run."""
+        nodes = frozenset(part.node for part in on.slices)
+        devices = {(part.node, gpu) for part in on.slices for gpu in part.gpus}
+        before = self._last.get(seq)
+        used = not self._used.isdisjoint(devices)
+        self._last[seq] = nodes
+        self._used |= devices
+        if before is not None:
+            return self.resume_s if before == nodes else restart_s
+        return self.resume_s if used else 0.0
+
 
 CostsOf = Callable[[Job], Costs]
 
 
 @dataclass(slots=True)
 class Switches:
-    """What is getting ready: changes by job, and attempts that come to train.
+    """Changes getting ready, by job, and attempts that come to train.
 
     `costs_of` says what each job pays. Of several changes of a job only the last one counts.
     """
@@ -33,7 +94,7 @@ class Switches:
 
     @property
     def next_at(self) -> float:
-        """When something happens next."""
+        """The time of the next change."""
         while self._due and not self._counts(self._due[0]):
             heapq.heappop(self._due)
         return min(
@@ -61,7 +122,7 @@ class Switches:
         heapq.heappush(self._due, (at, self._order, resize.job.id))
 
     def pending(self, job: JobId) -> tuple[Allocation, float] | None:
-        """Where a job is about to go, and when; None if nowhere."""
+        """The allocation that a job is about to have, and when; None if none."""
         asked = self._asked.get(job)
         return None if asked is None else (asked[1].to, asked[2])
 

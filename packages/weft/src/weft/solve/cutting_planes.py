@@ -24,7 +24,7 @@ Evaluate = Callable[[Floats], tuple[float, Floats]]
 
 @frozen
 class Lowest:
-    """Where the function is lowest, and its value there.
+    """The lowest point of the function, and its value there.
 
     `weights` are those of the evaluations, by number, whose slopes balance there; they add up to 1.
     """
@@ -97,6 +97,6 @@ class _Planes:
         return point
 
     def weights(self) -> dict[int, float]:
-        """How much each plane holds of the lowest point, by the number of its evaluation."""
+        """Weight of each plane at the lowest point, by the number of its evaluation."""
         held = zip(self._basis, self._inverse[-1].tolist(), strict=True)
         return {int(row) - self._sides: w for row, w in held if row >= self._sides and w > 0.0}

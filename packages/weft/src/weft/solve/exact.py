@@ -21,7 +21,7 @@ def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Float
 
 @compiled
 def fill_grid(value: Floats, kind: Ints, count: Floats, room: Floats) -> list[int]:
-    """The same, as a list."""
+    """Fill the grid in plain Python; return a list."""
     kinds, counts = kind.tolist(), count.tolist()
     asked = [
         [
@@ -53,7 +53,7 @@ def fill_grid(value: Floats, kind: Ints, count: Floats, room: Floats) -> list[in
 def _trace(
     offers: list[list[tuple[int, int, int, float]]], tables: list[Floats], left: list[int]
 ) -> list[int]:
-    """What each job took on the way to the best; of equals nothing, then the first."""
+    """Return the choice of each job on the way to the best; of equals nothing, then the first."""
     pick = [-1] * len(offers)
     for i in range(len(offers) - 1, -1, -1):
         reached = tables[i + 1][tuple(left)] - 1e-12

@@ -59,7 +59,7 @@ class Sparse:
         )
 
     def by_column(self) -> tuple[Rows, Rows, Floats]:
-        """Where each column starts, and its rows and values, no place twice."""
+        """Return the starts of columns, and their rows and values, no place twice."""
         place = self.columns * self.shape[0] + self.rows
         unique, at = np.unique(place, return_inverse=True)
         values = np.bincount(at.reshape(-1), self.values, len(unique)).astype(float)

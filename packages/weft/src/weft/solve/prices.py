@@ -24,7 +24,7 @@ def lower_bound(value: Floats, kind: Ints, count: Floats, capacity: Floats) -> F
     finite = np.sort(np.abs(value[np.isfinite(value)]))
     scale = (float(finite[len(finite) // 2]) if len(finite) else 1.0) or 1.0
     start = scale / max(float(count.mean()), 1.0)
-    steps = Steps(value, kind, count, capacity)
+    steps = PriceSteps(value, kind, count, capacity)
     prices = np.full(len(capacity), start)
     best, lowest = prices, find_bound(value, kind, count, capacity, prices)
     for temperature in TEMPERATURES:
@@ -41,7 +41,7 @@ def find_bound(value: Floats, kind: Ints, count: Floats, capacity: Floats, price
     return add_tops(value, kind, count, prices) + float(prices @ capacity)
 
 
-class Steps:
+class PriceSteps:
     """Damped steps towards demand = capacity under the soft maximum."""
 
     def __init__(self, value: Floats, kind: Ints, count: Floats, capacity: Floats) -> None:

@@ -2,8 +2,8 @@
 
 Policies whose placers look at `Demand.nodes` are never overruled. Others count devices alone: where
 such a plan puts a gang on other nodes than it asked for, it is placed again beside the rest of the
-plan. A job without a place is hidden while the policy decides again, so that another
-else gets what it would have held.
+plan. A job without a place is hidden while the policy decides again, so that another job gets what
+it would have held.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIES = 3
 
 
 def ask(policy: Policy, view: View) -> Plan:
-    """What a policy decides, with every gang on as many nodes as it asks for."""
+    """The policy's decision, with every gang on as many nodes as it asks for."""
     if not view.table.conditional or not any(job.demand.nodes for job in view.table.jobs):
         return policy.decide(view)
     view = _narrow_kinds(view)
@@ -49,7 +49,7 @@ def ask(policy: Policy, view: View) -> Plan:
 
 
 def _narrow_kinds(view: View) -> View:
-    """The same with gangs taking only kinds of which there are enough large nodes for them.
+    """The view with gangs taking only kinds of which there are enough large nodes for them.
 
     A policy that chooses a kind first would choose one that never holds the gang.
     """
@@ -137,7 +137,7 @@ def _fits(view: View, plan: Plan) -> bool:
 def _find_place(
     view: View, name: JobId, to: Allocation, was: Allocation | None
 ) -> Allocation | None:
-    """Where a gang was, if it may stay; else a place on empty devices, planned kind first."""
+    """The place of a gang, if it may stay; else one on empty devices, planned kind first."""
     job, free = view.job(view.table.row(name)), view.free
     if was is not None and keeps_nodes(job.demand, was) and free.fits(was):
         return was
@@ -182,6 +182,6 @@ def _slice(free: Capacity, node: int, count: int, share: float, like: Allocation
 
 
 def _usual(free: Capacity, part: Slice, share: float) -> Slice:
-    """The same devices with the part of the host that comes with them."""
+    """Devices with the part of the host that comes with them."""
     node = free.cluster.index[part.node]
     return free.slice_of(node, sum(1 << gpu for gpu in part.gpus), share)

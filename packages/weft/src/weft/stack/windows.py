@@ -25,7 +25,7 @@ EXAMPLE = "for example n1@1700000000-1700003600, n1:0,2-3 or n1@-1700003600=nlp"
 
 
 @frozen
-class Window:
+class ReservedWindow:
     """Devices by node (None: all of it), from `start` until `end`, for `tenant` alone.
 
     With `when_done` the jobs there run to their end.
@@ -39,7 +39,7 @@ class Window:
     when_done: bool = False
 
     def holds(self, now: float) -> bool:
-        """Whether it is in force."""
+        """True if it is in force."""
         return self.start <= now < self.end
 
     def mask(self, node: NodeId, gpus: int) -> int:
@@ -51,7 +51,7 @@ class Window:
         return whole if chosen is None else whole & sum(1 << gpu for gpu in chosen)
 
     def touches(self, on: Allocation, cluster: Cluster) -> bool:
-        """Whether an allocation has some of its devices."""
+        """True if an allocation has some of its devices."""
         for part in on.slices:
             at = cluster.index.get(part.node)
             if at is None:
@@ -62,7 +62,7 @@ class Window:
         return False
 
     def admits(self, job: Job, now: float) -> bool:
-        """Whether a job may start on its devices now.
+        """True if a job may start on its devices now.
 
         Before it begins: a job that says how long it takes must be through by then.
         """
@@ -89,8 +89,8 @@ class Window:
         return f"{'~' * self.when_done}{nodes}{when}" + (f"={self.tenant}" if self.tenant else "")
 
 
-def read_window(name: str, text: str) -> Window:
-    """What `Window.text` writes; InvalidConfig for anything else."""
+def read_window(name: str, text: str) -> ReservedWindow:
+    """The window that `ReservedWindow.text` wrote; InvalidConfig for anything else."""
     match = WRITTEN.fullmatch(text.strip())
     if match is None:
         raise InvalidConfig(f"reservation {name}: {text!r} cannot be read", hint=EXAMPLE)
@@ -99,18 +99,18 @@ def read_window(name: str, text: str) -> Window:
     begin, finish = float(start or 0.0), inf if end is None else float(end)
     if begin >= finish:
         raise InvalidConfig(f"reservation {name}: it ends at {finish:g}, before it begins")
-    return Window(name, devices, begin, finish, tenant or "", bool(soft))
+    return ReservedWindow(name, devices, begin, finish, tenant or "", bool(soft))
 
 
-def find_windows(policy: PartSpec) -> list[Window]:
-    """Those that are kept around a policy."""
+def find_windows(policy: PartSpec) -> list[ReservedWindow]:
+    """Find the windows that are kept around a policy."""
     rules = next((wrapper.params for wrapper in policy.wrappers if wrapper.name == "reserve"), {})
     return [read_window(name, text) for name, text in rules.get("windows", {}).items()]
 
 
 @contextmanager
-def kept_away(free: Capacity, windows: Iterable[Window]) -> Iterator[None]:
-    """What is left of these windows' devices is not there meanwhile."""
+def kept_away(free: Capacity, windows: Iterable[ReservedWindow]) -> Iterator[None]:
+    """Take what is left of these windows' devices away meanwhile."""
     mark = free.mark()
     try:
         take_away(free, [*windows])
@@ -119,7 +119,7 @@ def kept_away(free: Capacity, windows: Iterable[Window]) -> Iterator[None]:
         free.rollback(mark)
 
 
-def take_away(free: Capacity, windows: Sequence[Window]) -> None:
+def take_away(free: Capacity, windows: Sequence[ReservedWindow]) -> None:
     """Take what is left of these windows' devices."""
     for i, node in enumerate(free.cluster.nodes):
         mask = 0

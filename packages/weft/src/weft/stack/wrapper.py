@@ -1,4 +1,4 @@
-"""What all layers have in common: a policy inside, whose declaration is theirs, and a memory."""
+"""Base of all layers: a policy inside, whose declaration is theirs, and a memory."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ COLUMNS = 'number, job, tenant, "user", name, app, outcome, submitted, ended, da
 MAKE_ROOM = "DELETE FROM ended_jobs WHERE number = ? OR job = ?"
 PUT = "INSERT INTO ended_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 NO_LIMIT = 2**63 - 1
+ASKED_AT_ONCE = 500  # ids in one question
 NAMED = """
 SELECT number, job FROM (
     SELECT number, job, tenant FROM ended_jobs WHERE name = :name
@@ -43,6 +44,10 @@ AND (:tenant IS NULL OR tenant = :tenant) ORDER BY job LIMIT :limit
 APPS = """
 SELECT DISTINCT app FROM ended_jobs WHERE app <> '' AND app >= :text AND app < :past
 AND (:tenant IS NULL OR tenant = :tenant) ORDER BY app LIMIT :limit
+"""
+OF_APP = """
+SELECT job FROM ended_jobs WHERE app = :app AND app <> ''
+AND (:tenant IS NULL OR tenant = :tenant) ORDER BY number LIMIT :limit
 """
 PAST_ANY = chr(0x10FFFF)
 Transaction = Callable[[str], AbstractContextManager[None]]
@@ -97,6 +102,21 @@ class EndedTable:
         rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
+    def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
+        """Return the outcomes of these jobs, those that are not here left out."""
+        every: list[JobId] = [*jobs]
+        known: dict[JobId, str] = {}
+        for start in range(0, len(every), ASKED_AT_ONCE):
+            some = every[start : start + ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            known.update(
+                self._reading.ask(
+                    f"SELECT job, outcome FROM ended_jobs WHERE job IN ({marks})",  # noqa: S608
+                    some,
+                )
+            )
+        return known
+
     def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
         """Rows after a number, in order."""
         also = asdict(of)
@@ -120,21 +140,21 @@ class EndedTable:
         return rows[0][0] if rows else None
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many of each tenant and outcome."""
+        """Count ended jobs of each tenant and outcome."""
         rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
-        """Those that ended first."""
+        """Return the jobs that ended first."""
         return self._reading.ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those that people call so, newest last."""
+        """Return jobs by name, newest last."""
         values = {"name": name, "limit": limit, "tenant": tenant}
         return [job for _, job in self._reading.ask(NAMED, values)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those whose id begins so."""
+        """Return jobs whose id begins so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
         return [job for (job,) in self._reading.ask(BEGINNING, values)]
 
@@ -142,6 +162,11 @@ class EndedTable:
         """Names of apps that begin so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
         return [app for (app,) in self._reading.ask(APPS, values)]
+
+    def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+        """The first jobs of an app, in order of submission."""
+        values = {"app": app, "limit": limit, "tenant": tenant}
+        return [job for (job,) in self._reading.ask(OF_APP, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
@@ -163,7 +188,7 @@ class EndedTable:
 
 
 def ended_jobs(db: Owner) -> dict[JobId, tuple[float, str]]:
-    """When jobs of the table ended, and whose they are; none where there is no such table yet."""
+    """Return end and tenant of the table's jobs; none where there is no such table yet."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
         return {}
     rows = db.execute("SELECT job, ended, tenant FROM ended_jobs").fetchall()

@@ -1,4 +1,4 @@
-"""Which service leads: one row beside the log, with a fencing token that only grows.
+"""Leadership of one service: one row beside the log, with a fencing token that only grows.
 
 A service that opens the log takes the next token, and every transaction checks that it is still the
 last one. `beat` grows while its holder is well, so that clocks need not be compared.

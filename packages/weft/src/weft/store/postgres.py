@@ -29,7 +29,7 @@ except ImportError as missing:
         "a log in PostgreSQL needs psycopg", hint="pip install 'weft[postgres]'"
     ) from missing
 
-FORMAT = 1
+CALLED_1 = 4  # the format that was 1 in databases
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4
 CONNECT_S = 10
@@ -72,7 +72,7 @@ WHERE locktype = 'advisory' AND classid = 0 AND objid = ? AND pid <> pg_backend_
 PLACEHOLDER = re.compile(r"\?|(?<!:):(\w+)")
 
 
-class Session:
+class PostgresSession:
     """A connection that takes our words: `?` and `:name` stand for values."""
 
     def __init__(self, address: str, *, durable: bool = True) -> None:
@@ -99,7 +99,7 @@ class Session:
             return self._db.execute(_translate(words), values or None)
 
     def executemany(self, words: str, rows: Any, /) -> None:
-        """The same words with each of several rows."""
+        """Run one statement with each of several rows."""
         with self._saying(), self._db.cursor() as cursor:
             cursor.executemany(_translate(words), rows)
 
@@ -120,17 +120,17 @@ class Session:
 
     @property
     def number(self) -> int:
-        """What the server calls it."""
+        """The process number of the session on the server."""
         return self._db.info.backend_pid
 
     @property
     def broken(self) -> bool:
-        """Whether it can be used no more."""
+        """True if it can be used no more."""
         return self._db.closed
 
     @property
     def in_transaction(self) -> bool:
-        """Whether one was begun and not ended."""
+        """True if a transaction was begun and not ended."""
         return self._db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Readers:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._idle: queue.LifoQueue[Session | None] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[PostgresSession | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._idle.put(None)
 
@@ -161,7 +161,7 @@ class Readers:
                     return session.execute(words, values).fetchall()
                 except StoreError:
                     session.close()
-            session = Session(self._address)
+            session = PostgresSession(self._address)
             return session.execute(words, values).fetchall()
         finally:
             self._idle.put(session)
@@ -184,26 +184,28 @@ class PostgresStore(SqlLog):
         super().__init__()
         self._address = address
         self.where = describe(address)
-        self._beats: Session | None = None
+        self._beats: PostgresSession | None = None
         try:
-            self._session = Session(address)
+            self._session = PostgresSession(address)
             self._number = self._session.number
-            self._token = self._lead(holder)
+            self._token, written = self._lead(holder)
+            self._bring_up(written)
         except (StoreError, psycopg.Error) as error:
             raise InvalidConfig(f"{self.where} cannot be used as an event log: {error}") from error
         self._reading = Readers(address)
         self.ended = EndedTable(self._reading, self, self._all_or_nothing)
 
-    def _lead(self, holder: str) -> int:
-        """The token of a new leader."""
+    def _lead(self, holder: str) -> tuple[int, int]:
+        """The token of a new leader, and the format of the log that it finds."""
         try:
             self._lock_soon()
+            self._refuse_newer(written := self._format())
             self._make_tables()
             (token,) = self._db.execute(lease.TAKE, (holder,)).fetchone() or (0,)
         except BaseException:
             self._session.close()
             raise
-        return int(token)
+        return int(token), written
 
     def _lock_soon(self) -> None:
         """Have the leader's lock; a session that ends holds it for a moment longer."""
@@ -221,30 +223,37 @@ class PostgresStore(SqlLog):
         for ours, theirs in TYPES:
             ended = ended.replace(ours, theirs)
         self._db.execute(TABLES + ended)
-        row = self._db.execute("SELECT version FROM log_format").fetchone()
-        if row is None:
-            self._db.execute("INSERT INTO log_format VALUES (?)", (FORMAT,))
-        elif row[0] > FORMAT:
-            raise InvalidConfig(
-                f"{self.where} was written by a newer version of weft (log format {row[0]})",
-                hint=f"this one reads up to format {FORMAT}",
-            )
+
+    def _format(self) -> int:
+        """The format that the log has; 0 where there is none yet."""
+        (there,) = self._db.execute("SELECT to_regclass('log_format')").fetchone() or (None,)
+        row = there and self._db.execute("SELECT version FROM log_format").fetchone()
+        return int(row[0]) if row else 0
+
+    def _set_format(self, number: int) -> None:
+        self._db.execute("DELETE FROM log_format")
+        number = 1 if number == CALLED_1 else number
+        self._db.execute("INSERT INTO log_format VALUES (?)", (number,))
+
+    def _put_line(self, seq: int, line: str) -> None:
+        self._db.execute("DELETE FROM events WHERE seq = ?", (seq,))
+        self._db.execute(INSERT, (seq, json.loads(line)["at"], *_about(line), line))
 
     # ---- as the connection of its tables, whichever session that is now
 
     @property
-    def _db(self) -> Session:  # type: ignore[override]
+    def _db(self) -> PostgresSession:  # type: ignore[override]
         """The owner's session; a broken one is opened again, unless another leads."""
         if self._session.broken:
             self._reopen()
         return self._session
 
     def execute(self, words: str, values: Any = (), /) -> Any:
-        """By the session of the owner."""
+        """Run a statement in the owner's session."""
         return self._db.execute(words, values)
 
     def executemany(self, words: str, rows: Any, /) -> None:
-        """By the session of the owner."""
+        """Run a statement with each of several rows, in the owner's session."""
         self._db.executemany(words, rows)
 
     # ---- transactions
@@ -272,7 +281,7 @@ class PostgresStore(SqlLog):
                 self._session.execute("ROLLBACK")
 
     def _reopen(self) -> None:
-        session = Session(self._address)
+        session = PostgresSession(self._address)
         try:
             session.execute("SELECT pg_terminate_backend(?)", (self._number,))  # it may linger
             self._wait_for_lock(session)
@@ -281,7 +290,7 @@ class PostgresStore(SqlLog):
             raise
         self._session, self._number = session, session.number
 
-    def _wait_for_lock(self, session: Session) -> None:
+    def _wait_for_lock(self, session: PostgresSession) -> None:
         """Until our own earlier session has given it back; Superseded if another leads."""
         until = time.monotonic() + CONNECT_S
         while True:
@@ -293,7 +302,7 @@ class PostgresStore(SqlLog):
                 raise StoreError(f"another session holds {self.where}")
             time.sleep(AGAIN_S)
 
-    def _compare(self, session: Session) -> None:
+    def _compare(self, session: PostgresSession) -> None:
         (token,) = session.execute("SELECT token FROM lease").fetchone() or (0,)
         lease.compare(token, self._token)
 
@@ -301,7 +310,7 @@ class PostgresStore(SqlLog):
         """Say that its owner is well; Superseded if another has taken the lease."""
         try:
             if self._beats is None or self._beats.broken:
-                self._beats = Session(self._address, durable=False)
+                self._beats = PostgresSession(self._address, durable=False)
             if not self._beats.execute(lease.BEAT, (self._token,)).rowcount:
                 self._compare(self._beats)
         except Superseded:
@@ -322,14 +331,14 @@ class PostgresPlace:
 
     def __init__(self, address: str) -> None:
         self.name, self._address = describe(address), address
-        self._session = Session(address)
+        self._session = PostgresSession(address)
 
     def is_first(self) -> bool:
-        """Whether no other standby waits before us."""
+        """Return true if no other standby waits before us."""
         return self._session.lock(WAITS)
 
     def is_free(self) -> bool:
-        """Whether no service leads."""
+        """Return true if no service leads."""
         if free := self._session.lock(LEADS):
             self._session.execute("SELECT pg_advisory_unlock(?)", (LEADS,))
         return free
@@ -368,7 +377,7 @@ class PostgresPlace:
 
 
 def describe(address: str) -> str:
-    """Where a database is, without its password."""
+    """Return the address of a database without its password."""
     return re.sub(r"(//[^:@/]*):[^@/]*@", r"\1@", address)
 
 

@@ -10,18 +10,21 @@ import json
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
 
 from weft.core.codec.event_lines import read_event, readable_line
-from weft.core.errors import InvalidConfig, StoreError, WeftError
+from weft.core.codec.log_schema import FORMAT
+from weft.core.errors import InvalidConfig, NewerEvent, StoreError, WeftError
 from weft.core.events.event import Event, names
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 from weft.store.ended_jobs import Asking, EndedTable, Owner
+from weft.store.other_formats import UNREADABLE, downgrade, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,10 @@ SET_ASIDE = """
 INSERT INTO set_aside SELECT seq, json, ? FROM events WHERE seq = ?
 ON CONFLICT (seq) DO UPDATE SET json = excluded.json, why = excluded.why
 """
+GO_BACK = (
+    "nothing was changed: start the newer version again, or let it run "
+    f"`weft state downgrade --to {FORMAT}` first"
+)
 CUT_AT_ONCE = 2_000  # events: appending meanwhile waits some 20 ms
 Row = tuple[int, float, Event]
 DECISIONS_SEARCHED = 100_000  # events back from the last
@@ -88,6 +95,18 @@ class SqlLog(ABC):
     @abstractmethod
     def _last(self) -> int:
         """The number of the last event that was ever appended."""
+
+    @abstractmethod
+    def _put_line(self, seq: int, line: str) -> None:
+        """Inside a transaction: make this the line of an event."""
+
+    @abstractmethod
+    def _set_format(self, number: int) -> None:
+        """Inside a transaction: note the format that the log has from now on."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the log, so that another process may own it."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -152,8 +171,48 @@ class SqlLog(ABC):
         for seq, line in rows:
             try:
                 yield (seq, *read_event(line))
+            except NewerEvent as error:
+                raise InvalidConfig(
+                    f"event {seq} of {self.where} is of a newer version of weft: {error.what}",
+                    hint=GO_BACK,
+                ) from error
             except WeftError as error:
-                self.set_aside(seq, f"it cannot be read: {error.what}")
+                self.set_aside(seq, f"{UNREADABLE}: {error.what}")
+
+    # ---- formats
+
+    def _refuse_newer(self, written: int) -> None:
+        """Raise InvalidConfig for a log of a newer format than ours."""
+        if written > FORMAT:
+            raise InvalidConfig(
+                f"{self.where} was written by a newer version of weft: it has log format "
+                f"{written}, and this version reads up to {FORMAT}",
+                hint=GO_BACK,
+            )
+
+    def _bring_up(self, written: int) -> None:
+        """Give a log of the format `written` ours; 0 is a new one."""
+        with self._all_or_nothing(f"log format {FORMAT}"):
+            if 0 < written < FORMAT:
+                upgrade(self._db, self._put_line)
+            self._set_format(FORMAT)
+
+    def downgrade(self, log_format: int) -> Counter[str]:
+        """Give the log an earlier format; how often it lacks each thing that this cannot hold.
+
+        Nothing is lost: an upgrade puts the lines back as they were.
+        """
+        with self._all_or_nothing(f"log format {log_format}"):
+            (base,) = self._db.execute(BEGINS_AFTER).fetchone()
+            if base:
+                raise InvalidConfig(
+                    f"{self.where} begins after event {base}, from a state of this version",
+                    hint="only a log with its beginning has an earlier format; bring back a "
+                    "backup from before the upgrade with `weft state restore`",
+                )
+            lacks = downgrade(self._db, self._put_line, log_format)
+            self._set_format(log_format)
+        return lacks
 
     # ---- snapshots
 
@@ -182,7 +241,7 @@ class SqlLog(ABC):
             return [*self._db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()]
 
     def base(self) -> tuple[int, bytes] | None:
-        """What the log goes on from; None if it has its beginning."""
+        """Return the state that the log continues from; None if it has its beginning."""
         with self._lock:
             (seq,) = self._db.execute(BEGINS_AFTER).fetchone()
             row = self._db.execute("SELECT seq, data FROM bases WHERE seq = ?", (seq,)).fetchone()

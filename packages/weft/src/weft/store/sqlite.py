@@ -7,6 +7,7 @@ Write-ahead logging with a full sync at each commit: what `append` returned for 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import threading
@@ -14,12 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.core.errors import InvalidConfig, StoreError
+from weft.core.errors import InvalidConfig, StoreError, WeftError
 from weft.store import lease
 from weft.store.ended_jobs import TABLE, EndedTable
 from weft.store.sql_log import IN_SQLITE, INDEXES, SqlLog
 
-VERSION = 4
 HELP = "`weft state check` says what is left; `weft state restore` brings a backup back"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
@@ -33,12 +33,12 @@ CREATE TABLE IF NOT EXISTS set_aside (
 
 
 class _Mine(threading.local):
-    """What every thread has of its own."""
+    """Connection that every thread has of its own."""
 
     db: sqlite3.Connection | None = None
 
 
-class Reading:
+class SqliteReader:
     """Questions to the file `path` beside the writer, so that no reader waits for a sync.
 
     Every thread has a connection. Where none can be had, as when too many files are open, they are
@@ -80,7 +80,7 @@ class SqliteStore(SqlLog):
     failures = (sqlite3.Error,)
     search = IN_SQLITE
     _db: sqlite3.Connection
-    _reading: Reading
+    _reading: SqliteReader
 
     def __init__(self, path: Path | str, holder: str = "") -> None:
         super().__init__()
@@ -91,29 +91,38 @@ class SqliteStore(SqlLog):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
-            self._open()
+            written = self._open()
             self._token = lease.take(self._db, holder)
-            self._reading = Reading(self.path, self._db, self._lock)
+            self._bring_up(written)
+            self._reading = SqliteReader(self.path, self._db, self._lock)
             self.ended = EndedTable(self._reading, self._db, self._all_or_nothing)
         except (sqlite3.DatabaseError, OSError) as error:
             os.close(self._owned)
             raise InvalidConfig(
                 f"{self.path} cannot be read as an event log: {error}", hint=HELP
             ) from error
+        except WeftError:
+            self._db.close()
+            os.close(self._owned)
+            raise
 
-    def _open(self) -> None:
+    def _open(self) -> int:
+        """Make what is not there; the format that the log has."""
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise InvalidConfig(
-                f"{self.path} was written by a newer version of weft (log format {version})",
-                hint=f"this one reads up to format {VERSION}",
-            )
+        self._refuse_newer(version)
         if version == 2:  # had no bases yet, and no time in them
             self._db.execute("DROP TABLE IF EXISTS bases")
         self._db.executescript(_TABLES + TABLE + INDEXES + lease.TABLE)
-        self._db.execute(f"PRAGMA user_version={VERSION}")
+        return int(version)
+
+    def _set_format(self, number: int) -> None:
+        self._db.execute(f"PRAGMA user_version={number}")
+
+    def _put_line(self, seq: int, line: str) -> None:
+        values = (seq, json.loads(line)["at"], line)
+        self._db.execute("INSERT OR REPLACE INTO events (seq, at, json) VALUES (?, ?, ?)", values)
 
     def _insert(self, lines: Sequence[tuple[float, str]]) -> int:
         self._db.executemany("INSERT INTO events (at, json) VALUES (?, ?)", lines)

@@ -13,13 +13,13 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
@@ -70,12 +70,12 @@ class FixedPredictor(PointPredictor, NothingLearnt):
     """A predictor that repeats given numbers, by order of submission."""
 
     label = "told"
-    asks = Asks()
+    asks = PredictorNeeds()
 
     def __init__(self, left: Sequence[float]) -> None:
         self._left = np.array(left, dtype=float)
 
-    def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
+    def remaining(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002
         """The given numbers."""
         return self._left[table.seq.astype(np.intp)]
 

@@ -12,7 +12,8 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Node
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy, may_rest, welcome_of
+from weft.core.plan.policy import Policy, fast_start_of, may_rest
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS
@@ -35,13 +36,60 @@ from weft.perf.sharing.colocation import Colocated, Interfering, fair
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.plural import say_gpus
 from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 from weft.testing.build import view_of
 from weft.testing.idle import find_idle
-from weft.testing.saved_memory import alike, reread
+
+
+def reread(name: str, memory: object) -> object:
+    """Memory after it has been saved and loaded."""
+    if memory is None:
+        return None
+    kind = type(memory)
+    assert is_dataclass(kind), f"{name} keeps {kind.__name__} as memory, not a dataclass"
+    try:
+        read = decode(kind, json.loads(json.dumps(encode(memory), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{name}'s memory does not survive JSON: {error}") from error
+    read = _with_inner(name, memory, read)
+    assert alike(memory, read), f"{name}'s memory does not survive JSON: {read} was {memory}"
+    return read
+
+
+def _with_inner(name: str, memory: Any, read: Any) -> Any:
+    """Return the memory that was read, with those of inner policies read by their own types."""
+    inner = {}
+    for f in fields(memory):
+        held = getattr(memory, f.name)
+        if is_dataclass(held) and not isinstance(getattr(read, f.name), type(held)):
+            inner[f.name] = reread(name, held)
+        elif isinstance(held, Mapping) and any(map(is_dataclass, held.values())):
+            inner[f.name] = {
+                k: reread(name, v) if is_dataclass(v) else getattr(read, f.name)[k]
+                for k, v in held.items()
+            }
+    return replace(read, **inner) if inner else read
+
+
+def alike(value: Any, other: Any) -> bool:
+    """Equality that looks into arrays, and minds types where JSON would blur them."""
+    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(value, other, equal_nan=True)
+    if is_dataclass(value):
+        names = [f.name for f in fields(value)]
+        return type(value) is type(other) and all(
+            alike(getattr(value, name), getattr(other, name)) for name in names
+        )
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(alike(value[k], other[k]) for k in value)
+    if isinstance(value, (tuple, list)) and isinstance(other, (tuple, list)):
+        pairs = zip(value, other, strict=False)
+        return len(value) == len(other) and all(alike(a, b) for a, b in pairs)
+    return bool(value == other) or (value != value and other != other)
+
 
 STEPS = 20_000
 IDLE = 5_000
@@ -95,7 +143,7 @@ def check_thousand(policy: Policy, rng: np.random.Generator) -> None:
     jobs = [
         (f"j{i}", int(g), float(s)) for i, (g, s) in enumerate(zip(sizes, lengths, strict=True))
     ]
-    watched = Watched(policy)
+    watched = WatchedPolicy(policy)
     view = view_of(64, *jobs)
     held = view.after(watched.decide(view))
     _check_claims(held)
@@ -128,7 +176,7 @@ def check_run(
         log.append((now, event))
         assert len(log) < STEPS * 10, f"{policy.about.name} never ends"
 
-    watched = Watched(policy)
+    watched = WatchedPolicy(policy)
     scheduler = Scheduler(
         EligibleJobs(watched),
         cluster,
@@ -136,7 +184,7 @@ def check_run(
         seed=seed,
         journal=journal,
     )
-    Driver(scheduler, physics, cluster, faults=faults, seed=seed).run()
+    Simulation(scheduler, physics, cluster, faults=faults, seed=seed).run()
     check_log(log, cluster, struck)
     check_host(policy, log, cluster)
     done = np.isnan(physics.ended_at).sum() == 0
@@ -250,7 +298,7 @@ def check_host(policy: Policy, log: Sequence[tuple[float, Event]], cluster: Clus
                 )
 
 
-class Watched:
+class WatchedPolicy:
     """A policy under observation: every decision is made twice, on a view that must not change.
 
     The second time by a copy that has never decided before, with memory that was saved and
@@ -288,18 +336,18 @@ class Watched:
         if may_rest(self.inner) and view.table.held.all():
             rest = plan == Plan(memory=view.memory)
             assert rest, f"{name} says that it rests, but acts although every job holds devices"
-        self._check_welcome(view, plan)
+        self._check_fast_start(view, plan)
         return plan
 
-    def _check_welcome(self, view: View, plan: Plan) -> None:
-        table, welcome = view.table, welcome_of(self.inner)
-        if welcome is None or table.waiting != 1 or len(view.cluster.kinds) > 1:
+    def _check_fast_start(self, view: View, plan: Plan) -> None:
+        table, fast_start = view.table, fast_start_of(self.inner)
+        if fast_start is None or table.waiting != 1 or len(view.cluster.kinds) > 1:
             return
         row = int(table.waiting_rows()[0])
-        answer = welcome(table.jobs[row], view.free, view.now)
+        answer = fast_start(table.jobs[row], view.free, view.now)
         if answer is not None and table.need[row] <= view.free.room():
             alike = replace(answer, memory=view.memory) == plan
-            assert alike, f"{self.about.name} decides otherwise about a newcomer than it welcomes"
+            assert alike, f"{self.about.name} decides otherwise about a newcomer than `fast_start`"
 
     def _check_busy(self, view: View, plan: Plan) -> None:
         idle = len(view.table) and not plan.changes and not plan.rejected and not view.held()
@@ -374,7 +422,7 @@ def draw_on_nodes(rng: np.random.Generator, cluster: Cluster, kinds: tuple[str, 
 
 
 def _hints(rng: np.random.Generator) -> dict[str, float]:
-    """What a job says about itself: stages of an iteration, or how it uses a GPU, or nothing."""
+    """Draw a job's hints: stages of an iteration, or its use of a GPU, or nothing."""
     dice, memory = rng.random(), {"gmem_mib": float(rng.choice([1000.0, 8000.0, 14000.0]))}
     if dice < 0.4:
         stages = rng.choice([0.01, 0.1, 0.5], 3)

@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.testing.engine_life import LIFE
-from weft.testing.engine_places import PLACES
+from weft.testing.engine_places import PLACES, TENANTS
 from weft.testing.engine_resize import RESIZES
 from weft.testing.engine_sessions import SESSIONS
 from weft.testing.engine_sleep import SLEEPS
 from weft.testing.engine_subject import Check
-from weft.testing.engine_tenants import TENANTS
 from weft.testing.engine_trouble import TROUBLE
 
 CHECKS: Mapping[str, Check] = {

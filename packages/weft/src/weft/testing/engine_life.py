@@ -1,4 +1,4 @@
-"""What becomes of an attempt: started, stopped, failed, repeated, adopted, its output kept."""
+"""Life of an attempt: started, stopped, failed, repeated, adopted, its output kept."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def stopping_what_is_not_there_is_fine(subject: Subject) -> None:
 
 
 async def running_jobs_are_adopted(subject: Subject) -> None:
-    """What ran before a restart runs on, is reported again, and can be stopped."""
+    """Attempts from before a restart run on, are reported again, and can be stopped."""
     job = subject.endless("adopted", 2)
     async with session(subject) as it:
         await it.begin(job)
@@ -144,7 +144,7 @@ async def output_is_kept(subject: Subject) -> None:
 
 
 async def it_says_what_it_is(subject: Subject) -> None:
-    """What it declares makes sense, and it is well after adoption."""
+    """The engine's declarations make sense, and it is well after adoption."""
     async with session(subject) as it:
         engine = it.engine
         known = Controls(sum(flag.value for flag in Controls))
@@ -177,7 +177,7 @@ async def new_terms_are_taken(subject: Subject) -> None:
 
 
 def changes(on: Allocation, node: Node) -> dict[Controls, Allocation]:
-    """The same devices with another value for each field that may be set."""
+    """Return the allocation with another value for each field that may be set."""
     (part,) = on.slices
     half = replace(part, cpus=node.cpus / 2, mem_gb=node.mem_gb / 2)
     lockstep = Sharing(0.5, phase=0.5, discipline=Discipline.LOCKSTEP)

@@ -1,4 +1,4 @@
-"""Where ranks run, which variables they get, and what they may use there."""
+"""Places of ranks, their variables, and what they may use there."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from weft.core.model.job import (
 from weft.core.plan.about import Controls
 from weft.testing.engine_subject import (
     ENDS,
+    Check,
+    EngineSession,
     Script,
-    Session,
     Subject,
     by_script,
     read_all,
@@ -53,11 +54,11 @@ else:
 '"""
 LISTEN = f"""exec {sys.executable} -c '
 import os, time
-from weft.wire.client import Client
-from weft.wire.environment import Environment
-from weft.wire.messages import Hello
+from weft.base.client import AgentConnection
+from weft.base.environment import Environment
+from weft.base.messages import Hello
 me = Environment.read()
-line = Client(me.agent, Hello(me.job, me.attempt, me.rank, os.getpid()))
+line = AgentConnection(me.agent, Hello(me.job, me.attempt, me.rank, os.getpid()))
 while True:
     for said in line.poll():
         print(said, flush=True)
@@ -173,7 +174,7 @@ async def exit_codes_and_signals_are_told(subject: Subject, script: Script) -> N
 
 @by_script
 async def a_job_is_asked_to_save_before_it_stops(subject: Subject, script: Script) -> None:
-    """What it writes when it is asked to leave is there for its next attempt."""
+    """A file written when a job is asked to leave is there for its next attempt."""
     text = (
         "test -f $WEFT_CHECKPOINTS/step && { cat $WEFT_CHECKPOINTS/step; exit 0; }\n"
         "trap 'echo saved-by-$WEFT_ATTEMPT > $WEFT_CHECKPOINTS/step; exit 0' TERM\n"
@@ -218,7 +219,7 @@ async def what_it_supports_has_an_effect(subject: Subject) -> None:
             await check(subject, it)
 
 
-async def _count(subject: Subject, it: Session) -> None:
+async def _count(subject: Subject, it: EngineSession) -> None:
     """COUNT: another number of devices than the job asked for."""
     assert subject.script is not None
     if Controls.COUNT not in it.engine.supports:
@@ -232,7 +233,7 @@ async def _count(subject: Subject, it: Session) -> None:
     assert printed == {0: "OF=1\n"}
 
 
-async def _batch(subject: Subject, it: Session) -> None:
+async def _batch(subject: Subject, it: EngineSession) -> None:
     """BATCH and SHIFT: rank 0 gets them, from the beginning and later."""
     assert subject.script is not None
     controls = it.engine.supports
@@ -254,7 +255,7 @@ async def _batch(subject: Subject, it: Session) -> None:
     assert await it.next() == Stopped(job.id, 1)
 
 
-async def _share(subject: Subject, it: Session) -> None:
+async def _share(subject: Subject, it: EngineSession) -> None:
     """SHARE and TIER: two jobs run on one device at the same time."""
     controls = it.engine.supports
     for flag, second in (
@@ -273,7 +274,7 @@ async def _share(subject: Subject, it: Session) -> None:
         assert all(isinstance(end, ENDS[0]) for end in ends), ends
 
 
-async def _turns(subject: Subject, it: Session) -> None:
+async def _turns(subject: Subject, it: EngineSession) -> None:
     """PHASE: a job that takes turns finds their coordinator."""
     assert subject.script is not None
     if Controls.PHASE not in it.engine.supports:
@@ -315,3 +316,34 @@ PLACES = (
     the_host_is_divided,
     what_it_supports_has_an_effect,
 )
+
+
+WHO = "id -u"
+
+
+@by_script
+async def a_job_runs_as_its_tenants_user(subject: Subject, script: Script) -> None:
+    """Each rank is that user; so is the job where the controller knows whose it is."""
+    for tenant in subject.tenants:
+        job = replace(script(f"of-{tenant.name}", 2, WHO), tenant=tenant.name)
+        async with session(subject) as it:
+            it.engine.check(job)
+            end, printed = await run_script(it, job, await it.on(2))
+        assert end == Finished(job.id, 1), end
+        assert printed == dict.fromkeys(range(2), f"{tenant.uid}\n"), printed
+
+
+@by_script
+async def a_job_is_charged_to_its_tenant(subject: Subject, script: Script) -> None:
+    """The controller has the user and the account of every job."""
+    if subject.charged is None:
+        return
+    for tenant in subject.tenants:
+        job = replace(script(f"charged-{tenant.name}", 1, "true"), tenant=tenant.name)
+        async with session(subject) as it:
+            end, _ = await run_script(it, job, await it.on(1))
+        assert end == Finished(job.id, 1), end
+        assert subject.charged(job.id) == (tenant.uid, tenant.account)
+
+
+TENANTS: tuple[Check, ...] = (a_job_runs_as_its_tenants_user, a_job_is_charged_to_its_tenant)

@@ -1,6 +1,6 @@
 """Live resize, for engines that declare it: a real training that grows, shrinks, and is let down.
 
-The training is one of `weft.train` (PyTorch is needed); engines without `Controls.RESIZE` are
+The training is one of `weft_train` (PyTorch is needed); engines without `Controls.RESIZE` are
 skipped.
 """
 
@@ -13,7 +13,15 @@ from dataclasses import replace
 from weft.core.events.event import Resizable, Resized, ResizeFailed, Started, Stopped
 from weft.core.model.job import Allocation, Demand, Job
 from weft.core.plan.about import Controls
-from weft.testing.engine_subject import ENDS, Script, Session, Subject, by_script, read_all, session
+from weft.testing.engine_subject import (
+    ENDS,
+    EngineSession,
+    Script,
+    Subject,
+    by_script,
+    read_all,
+    session,
+)
 
 DOOMED = 3  # the change whose new rank dies as it gets ready
 TRAIN = f"""exec {sys.executable} -c '
@@ -21,7 +29,7 @@ import os, sys, time
 if os.environ.get("WEFT_JOIN") == "{DOOMED}":
     raise SystemExit(7)
 import torch
-import weft.train as wt
+import weft_train as wt
 torch.set_num_threads(1)
 job = wt.init(report_every_s=0.05)
 net = torch.nn.Linear(4, 1)
@@ -65,7 +73,7 @@ async def a_training_is_resized(subject: Subject, script: Script) -> None:
 
 @by_script
 async def a_training_moves_to_another_node(subject: Subject, script: Script) -> None:
-    """It grows onto a second node, leaves the first one with its rank 0, and grows back onto it."""
+    """A training grows onto a second node, leaves the first one with its rank 0, and grows back."""
     async with session(subject) as it:
         if not await _has_nodes(it, 2):
             return
@@ -113,14 +121,14 @@ async def a_node_lost_in_a_change_is_no_loss(subject: Subject, script: Script) -
             subject.restore_node(lost)
 
 
-async def _has_nodes(it: Session, count: int) -> bool:
-    """Whether changes are made live here, and there are that many nodes of the last kind."""
+async def _has_nodes(it: EngineSession, count: int) -> bool:
+    """Return true if changes are made live here, on that many nodes of the last kind."""
     nodes = await it.engine.nodes()
     same = [node for node in nodes if node.kind == nodes[-1].kind]
     return Controls.RESIZE in it.engine.supports and len(same) >= count
 
 
-async def begin_training(it: Session, job: Job, on: Allocation) -> Job:
+async def begin_training(it: EngineSession, job: Job, on: Allocation) -> Job:
     """A job that may have two devices, once it trains on its first."""
     job = replace(job, demand=Demand(1, min=1, max=2))
     await it.engine.start(job, on, 1)
@@ -130,7 +138,7 @@ async def begin_training(it: Session, job: Job, on: Allocation) -> Job:
     return job
 
 
-async def end_change_after_restart(it: Session, job: Job, then: Allocation) -> None:
+async def end_change_after_restart(it: EngineSession, job: Job, then: Allocation) -> None:
     """A change to two ranks that a service before this one began succeeds; so does the next."""
     answer = await it.told((Resized, ResizeFailed, *ENDS))
     assert isinstance(answer, Resized), f"after a restart it was answered by {answer}"
@@ -141,7 +149,7 @@ async def end_change_after_restart(it: Session, job: Job, then: Allocation) -> N
     await stop_training(it, job)
 
 
-async def stop_training(it: Session, job: Job) -> None:
+async def stop_training(it: EngineSession, job: Job) -> None:
     """Stop it; each of its steps was done once, by all of its ranks."""
     await it.engine.stop(job.id, 1, 30.0)
     while not isinstance(event := await it.next(), Stopped):
@@ -149,7 +157,7 @@ async def stop_training(it: Session, job: Job) -> None:
     _check_steps(read_all(it.engine, job.id))
 
 
-async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
+async def _change(it: EngineSession, job: Job, gpus: int, epoch: int) -> None:
     """To that many devices, as it trains."""
     before = it.engine.pids(job.id, 1)
     answer = await change_ranks(it, job, await it.on(gpus), epoch)
@@ -162,7 +170,7 @@ async def _change(it: Session, job: Job, gpus: int, epoch: int) -> None:
     assert len(stayed) == min(len(before), gpus), "ranks that could stay were restarted"
 
 
-async def _fail(it: Session, job: Job) -> None:
+async def _fail(it: EngineSession, job: Job) -> None:
     before = it.engine.pids(job.id, 1)
     answer = await change_ranks(it, job, await it.on(2), DOOMED)
     assert isinstance(answer, ResizeFailed), f"a new rank died, which was answered by {answer}"
@@ -170,13 +178,13 @@ async def _fail(it: Session, job: Job) -> None:
     assert it.engine.pids(job.id, 1) == before, "the ranks are others after a change that failed"
 
 
-async def change_ranks(it: Session, job: Job, to: Allocation, epoch: int) -> object:
-    """What answers a change, or ends the attempt instead."""
+async def change_ranks(it: EngineSession, job: Job, to: Allocation, epoch: int) -> object:
+    """Ask for a change; return its answer, or the end of the attempt."""
     await it.engine.resize(job, to, 1, epoch)
     return await _answer(it, job, epoch)
 
 
-async def _answer(it: Session, job: Job, epoch: int) -> object:
+async def _answer(it: EngineSession, job: Job, epoch: int) -> object:
     answer = await it.told((Resized, ResizeFailed, Started, *ENDS))
     assert (answer.job, answer.attempt) == (job.id, 1)
     if isinstance(answer, (Resized, ResizeFailed)):
@@ -184,14 +192,14 @@ async def _answer(it: Session, job: Job, epoch: int) -> object:
     return answer
 
 
-async def train_on(it: Session, job: Job, size: int) -> None:
+async def train_on(it: EngineSession, job: Job, size: int) -> None:
     """A few more steps are done, by that many ranks."""
     goal = _last_step(it, job) + 3
     what = f"step {goal} with {size} ranks"
     await it.becomes(lambda: _last_step(it, job, size) >= goal, what)
 
 
-def _last_step(it: Session, job: Job, size: int | None = None) -> int:
+def _last_step(it: EngineSession, job: Job, size: int | None = None) -> int:
     """The last step of a gang of that many ranks, or of any; 0 if there is none."""
     printed = "".join(read_all(it.engine, job.id).values())
     steps = (int(step) for step, of in LINE.findall(printed) if size in (None, int(of)))

@@ -129,7 +129,7 @@ async def reach(sessions: Sessions, job: Job, to: Way) -> Streams:
 
 
 async def type_into(streams: Streams, text: bytes) -> tuple[bytes, int | None]:
-    """What was printed until it ended, and its exit code; None if the connection ended first."""
+    """Return the output until its end, and the exit code; None if the connection ended first."""
     reader, writer = streams
     writer.write(HEAD.pack(b"d", len(text)) + text)
     printed = b""

@@ -10,7 +10,7 @@ import asyncio
 from weft.core.events.event import Started, Stopped
 from weft.core.model.job import Allocation, Job
 from weft.core.stops import PLAN, PROBE, Rung
-from weft.testing.engine_subject import Script, Session, Subject, by_script, read_all, session
+from weft.testing.engine_subject import EngineSession, Script, Subject, by_script, read_all, session
 
 COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done"
 STILL_S = 1.0  # for what was printed before to be read, and again for nothing more to come
@@ -41,7 +41,7 @@ async def a_gang_is_frozen_whole(subject: Subject, script: Script) -> None:
 
 @by_script
 async def a_gang_of_two_nodes_is_frozen_whole(subject: Subject, script: Script) -> None:
-    """The same over two nodes, while another attempt uses the devices of the frozen one."""
+    """A gang of two nodes is frozen while another attempt uses its devices."""
     job, other = script("wide", 2, COUNT), script("guest", 2, COUNT)
     async with session(subject) as it:
         nodes = await it.engine.nodes()
@@ -81,7 +81,7 @@ async def a_frozen_attempt_is_adopted(subject: Subject, script: Script) -> None:
             )
 
 
-async def _start_freezable(it: Session, job: Job) -> bool:
+async def _start_freezable(it: EngineSession, job: Job) -> bool:
     """Start a gang of two where the engine can freeze it; whether it can."""
     if Rung.FREEZE not in it.engine.stops:
         return False
@@ -89,13 +89,13 @@ async def _start_freezable(it: Session, job: Job) -> bool:
     return True
 
 
-async def _start(it: Session, job: Job, on: Allocation) -> None:
+async def _start(it: EngineSession, job: Job, on: Allocation) -> None:
     await it.engine.start(job, on, 1)
     assert await it.next() == Started(job.id, 1)
     await _goes_on(it, job)
 
 
-async def _goes_on(it: Session, job: Job) -> None:
+async def _goes_on(it: EngineSession, job: Job) -> None:
     """All ranks print a few lines more."""
     before, ranks = _lines(it, job), job.demand.gpus
 
@@ -106,14 +106,14 @@ async def _goes_on(it: Session, job: Job) -> None:
     await it.becomes(more, f"{job.id!r} going on")
 
 
-async def _stands_still(it: Session, job: Job) -> bool:
+async def _stands_still(it: EngineSession, job: Job) -> bool:
     await asyncio.sleep(STILL_S)
     before = _lines(it, job)
     await asyncio.sleep(STILL_S)
     return _lines(it, job) == before
 
 
-def _lines(it: Session, job: Job) -> dict[int, int]:
+def _lines(it: EngineSession, job: Job) -> dict[int, int]:
     return {rank: text.count("\n") for rank, text in read_all(it.engine, job.id).items()}
 
 

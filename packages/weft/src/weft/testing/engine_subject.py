@@ -22,9 +22,10 @@ from weft.core.events.event import (
     Stopped,
 )
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
 from weft.frozen import frozen
+from weft.run_terms import Processes
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
 GHOST = JobId("ghost")
@@ -49,7 +50,7 @@ class Image:
 
 
 @frozen
-class Tenant:
+class EngineTenant:
     """One whose jobs run as a user of its own; `account` is what they are charged to, if any."""
 
     name: str
@@ -86,7 +87,7 @@ class Subject:
     kill_controller: Callable[[], None] | None = None
     restore_controller: Callable[[], None] | None = None
     image: Image | None = None
-    tenants: tuple[Tenant, ...] = ()
+    tenants: tuple[EngineTenant, ...] = ()
     charged: Callable[[str], tuple[int, str]] | None = None
     patience_s: float = 60.0
 
@@ -111,7 +112,7 @@ def shell_subject(make: Callable[[], Engine], **more: Any) -> Subject:
     )
 
 
-class Session:
+class EngineSession:
     """One life of an engine: its news, waited for with a limit."""
 
     def __init__(self, engine: Engine, patience_s: float) -> None:
@@ -133,7 +134,7 @@ class Session:
         return Allocation((Slice(node.id, tuple(range(gpus))),))
 
     async def over(self, *counts: int) -> Allocation:
-        """That many devices of the last nodes of one kind, in their order."""
+        """Allocate that many devices of the last nodes of one kind, in their order."""
         until = time.monotonic() + self._patience_s  # one may be on its way back
         while True:
             nodes = await self.engine.nodes()
@@ -212,13 +213,13 @@ class Session:
 @asynccontextmanager
 async def session(
     subject: Subject, expecting: frozenset[tuple[JobId, int]] = frozenset()
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[EngineSession]:
     """An engine that was opened, and adopted what is expected to run."""
     engine = subject.make()
     await engine.nodes()
     known = await engine.adopt(expecting)
     assert known == set(expecting), f"expected it to know {set(expecting)}, it knows {known}"
-    it = Session(engine, subject.patience_s)
+    it = EngineSession(engine, subject.patience_s)
     try:
         yield it
     finally:
@@ -227,7 +228,7 @@ async def session(
 
 
 async def run_script(
-    it: Session, job: Job, on: Allocation, attempt: int = 1
+    it: EngineSession, job: Job, on: Allocation, attempt: int = 1
 ) -> tuple[Event, dict[int, str]]:
     """Run a job to its end: how it ended, and what each rank printed."""
     await it.engine.start(job, on, attempt)
@@ -237,12 +238,12 @@ async def run_script(
 
 
 def read_all(engine: Engine, job: JobId, attempt: int = 1) -> dict[int, str]:
-    """What each rank has printed."""
+    """Return each rank's output."""
     return {rank: text_of(path) for rank, path in engine.logs(job, attempt).items()}
 
 
 def text_of(path: Path) -> str:
-    """What is in a file; nothing if it is not there."""
+    """Return the text of a file; empty if there is none."""
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -48,7 +48,7 @@ async def a_lost_node_takes_its_gang_and_comes_back(subject: Subject) -> None:
 
 
 async def an_old_incarnation_is_fenced(subject: Subject) -> None:
-    """What runs on, out of sight on a lost node, ends when a newer attempt has taken over."""
+    """An attempt on a lost node ends when a newer attempt has taken over."""
     if subject.kill_node is None or subject.restore_node is None or subject.script is None:
         return
     job = subject.script("fenced", 1, WRITER)
@@ -99,10 +99,7 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
         assert begun == Started(late.id, 1), begun
         for running in (job, late):
             await it.engine.stop(running.id, 1, 5.0)
-        assert {await it.next() for _ in (job, late)} == {
-            Stopped(job.id, 1),
-            Stopped(late.id, 1),
-        }
+        assert {await it.next() for _ in (job, late)} == {Stopped(job.id, 1), Stopped(late.id, 1)}
 
 
 async def a_gang_over_nodes_is_adopted(subject: Subject) -> None:
@@ -151,7 +148,7 @@ def _last_are(marks: Path, attempt: str) -> bool:
 
 
 class _Growth:
-    """Whether a file that was written to all the time has not grown for twenty looks."""
+    """Growth of a file that is written all the time; it has ended after twenty equal looks."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._size, self._looks = file, -1, 0

@@ -66,5 +66,5 @@ def _starts(job: Job, free: Capacity, *, sized: bool) -> bool:
 
 
 def _grows(job: Job, on: Allocation, free: Capacity) -> bool:
-    more = on.gpus < job.demand.max and job.preemptible and not job.demand.nodes
+    more = on.gpus < job.demand.max and job.stoppable and not job.demand.nodes
     return more and free.idle(free.cluster.kind_of(on)) > 0

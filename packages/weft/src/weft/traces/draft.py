@@ -1,4 +1,4 @@
-"""What a format hands over: jobs with their truth, before any filter."""
+"""Jobs with their truth as a format returns them, before any filter."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from weft.core.errors import TraceError
 from weft.core.model.job import Demand, Job
 from weft.core.model.trace import Detail, Trace, Truth
 from weft.frozen import frozen
-from weft.traces.options import Options, Request
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.options import DrawRequest, Options
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 Pair = tuple[Job, Truth]
 
 
 @dataclass(slots=True)
-class Draft:
+class TraceDraft:
     """Jobs as read. A length or time that the file lacks is `nan`; a job without GPU has 0.
 
     `published` is how many rows the complete public file has, 0 when that is not known; `detail` is
@@ -44,8 +44,8 @@ class Format:
 
     name: str
     about: str
-    sniff: Callable[[Sample], bool]
-    load: Callable[[Sequence[Member], Options], Draft]
+    sniff: Callable[[FileSample], bool]
+    load: Callable[[Sequence[TraceFile], Options], TraceDraft]
 
 
 @frozen
@@ -55,14 +55,14 @@ class Workload:
     name: str
     about: str
     cluster: str
-    generate: Callable[[Request], Trace]
+    generate: Callable[[DrawRequest], Trace]
 
 
 TracePart = Format | Workload  # what the entry points of `weft.traces` name
 
 
-def recorded(table: Table, row: list[str]) -> Truth:
-    """What a file says about a job that ran for its `duration`."""
+def recorded(table: TraceTable, row: list[str]) -> Truth:
+    """Return the truth of a job that ran for its `duration`."""
     return Truth(table.number(row, table.index("duration")))
 
 
@@ -75,7 +75,7 @@ def demand(each: float, instances: int = 1, kinds: tuple[str, ...] = ()) -> Dema
 
 
 def spread(total: float, instances: int, kinds: tuple[str, ...] = ()) -> Demand:
-    """The same, from the GPUs of the whole gang."""
+    """Return the demand of a gang by its total GPU count."""
     if 0 < total < instances:
         return demand(total / instances, instances, kinds)
     return demand(total, 1, kinds)

@@ -1,4 +1,4 @@
-"""What a user may ask of a workload: filters for files, size and load for generators."""
+"""Options of a workload: filters for files, size and load for generators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ATTEMPTS = ("sum", "span", "last", "split")
 
 @frozen
 class Options:
-    """How to read a file; the defaults keep every GPU job that ran.
+    """Options for reading a file; the defaults keep every GPU job that ran.
 
     `window` is in seconds from the trace's origin, end excluded. `scale_arrivals` divides the
     gaps between jobs, `scale_duration` multiplies lengths. `censored=False` drops jobs whose
@@ -55,8 +55,8 @@ class Options:
 
 
 @frozen
-class Request:
-    """What a generator should draw; None leaves the choice to the workload.
+class DrawRequest:
+    """Request to a generator; None leaves the choice to the workload.
 
     `gpus` is the capacity of the cluster the user chose and `kinds` its GPU kinds; arrivals are
     spaced so that the drawn jobs offer `load` on it. No job is larger than `gpus` or `max_gpus`.

@@ -1,4 +1,4 @@
-"""Load a workload file of any known format."""
+"""Load a workload by what a user types: a built-in name, or a file of any known format."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig, TraceError
+from weft.core.errors import InvalidConfig, TraceError, did_you_mean
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import LoadReport, Trace, Truth
+from weft.core.paths import expand
 from weft.core.spec import registry
-from weft.traces.draft import Draft, Format, Pair, TracePart
-from weft.traces.options import Options
-from weft.traces.source import Member, closing_all, members
+from weft.traces.draft import Format, Pair, TraceDraft, TracePart, Workload
+from weft.traces.options import DrawRequest, Options
+from weft.traces.source import TraceFile, closing_all, members
 
 DEFAULTS = Options()
 
@@ -60,10 +61,10 @@ def trace_part(name: str) -> TracePart:
     return part
 
 
-def _claims(path: Path) -> list[tuple[Format, list[Member]]]:
+def _claims(path: Path) -> list[tuple[Format, list[TraceFile]]]:
     files = members(path)
     known = list(formats())
-    claimed: dict[str, tuple[Format, list[Member]]] = {}
+    claimed: dict[str, tuple[Format, list[TraceFile]]] = {}
     for file in files:
         sample = file.sample()
         form = next((form for form in known if form.sniff(sample)), None)
@@ -76,7 +77,9 @@ def _claims(path: Path) -> list[tuple[Format, list[Member]]]:
     return list(claimed.values())
 
 
-def _refuse_unrecognised(path: Path, files: tuple[Member, ...], known: list[Format]) -> TraceError:
+def _refuse_unrecognised(
+    path: Path, files: tuple[TraceFile, ...], known: list[Format]
+) -> TraceError:
     first = files[0].sample().lines[:1] if len(files) == 1 else [f"{len(files)} files"]
     return TraceError(
         f"{path}: no known trace format; it begins {' '.join(first)[:60]!r}",
@@ -98,7 +101,7 @@ def _name(path: Path) -> str:
 Reason = Callable[[Job, Truth], str]
 
 
-def finish(name: str, draft: Draft, options: Options) -> Trace:
+def finish(name: str, draft: TraceDraft, options: Options) -> Trace:
     """Drop what the options exclude, sort, change what they ask for, and report it all."""
     dropped = Counter(draft.dropped)
     pairs = _keep(draft.pairs, options, dropped)
@@ -111,11 +114,11 @@ def finish(name: str, draft: Draft, options: Options) -> Trace:
     report = LoadReport(
         rows=draft.rows, kept=len(pairs), dropped=dict(dropped), warnings=tuple(warnings)
     )
-    cluster = draft.cluster or resize_jobs(pairs)
+    cluster = draft.cluster or size_cluster(pairs)
     return Trace(name, tuple(pairs), cluster, draft.origin, report, draft.detail)
 
 
-def resize_jobs(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
+def size_cluster(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
     """A cluster of equal nodes on which `pairs` offer about `load`, and the largest job fits."""
     work = sum(t.length * j.demand.gpus * j.demand.share for j, t in pairs if t.length < inf)
     span = pairs[-1][0].submitted - pairs[0][0].submitted
@@ -217,13 +220,13 @@ def _distinct(pairs: list[Pair], warnings: list[str]) -> list[Pair]:
     return distinct
 
 
-def _find_missed(draft: Draft) -> list[str]:
+def _find_missed(draft: TraceDraft) -> list[str]:
     if not draft.published or abs(draft.rows - draft.published) <= 0.01 * draft.published:
         return []
     return [f"{draft.rows:,} rows read; the complete public file has {draft.published:,}"]
 
 
-def _nothing_left(name: str, draft: Draft, dropped: Counter[str]) -> TraceError:
+def _nothing_left(name: str, draft: TraceDraft, dropped: Counter[str]) -> TraceError:
     if not draft.rows:
         return TraceError(f"{name}: no jobs in the file", hint="a trace has at least one job")
     why = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
@@ -231,3 +234,34 @@ def _nothing_left(name: str, draft: Draft, dropped: Counter[str]) -> TraceError:
         f"{name}: no jobs left of {draft.rows:,} rows ({why})",
         hint="relax the option that names the largest count",
     )
+
+
+def find(text: str, request: DrawRequest | None = None, options: Options | None = None) -> Trace:
+    """The workload named `text`, drawn as `request` says, or the file, read with `options`."""
+    if text in registry.names("trace"):
+        return workload(text).generate(request or DrawRequest())
+    path = expand(text)
+    if not path.exists():
+        known = [name for name, _ in workloads()]
+        raise TraceError(
+            f"no workload or file named {text!r}{did_you_mean(text, known)}",
+            hint="`weft list trace` shows the built-in workloads",
+        )
+    return load(path, options or Options())
+
+
+def workload(name: str) -> Workload:
+    """The built-in or plugged-in workload `name`."""
+    part = trace_part(name)
+    if not isinstance(part, Workload):
+        raise InvalidConfig(
+            f"{name!r} is a file format, not a workload",
+            hint="give the file itself; its format is recognised by content",
+        )
+    return part
+
+
+def workloads() -> list[tuple[str, str]]:
+    """Name and origin of every workload that needs no file."""
+    parts = [trace_part(name) for name in registry.names("trace")]
+    return [(part.name, part.about) for part in parts if isinstance(part, Workload)]

@@ -25,7 +25,7 @@ GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 @frozen
-class Sample:
+class FileSample:
     """The beginning of a file, enough to recognise its format."""
 
     name: str
@@ -48,7 +48,7 @@ class Sample:
 
 
 @frozen
-class Member:
+class TraceFile:
     """One readable file, possibly inside an archive; `path` is how errors name it.
 
     `head` is its beginning where that was met on the way to the member.
@@ -69,28 +69,32 @@ class Member:
         opened = _OPENED.get()
         return text if opened is None else opened.enter_context(text)
 
-    def sample(self) -> Sample:
+    def sample(self) -> FileSample:
         """The first 64 kB; undecodable bytes are replaced."""
         with reading(self.path), _plain(self._start()) as stream:
             data = _head(stream, SAMPLE_BYTES)
         text = data.decode("utf-8-sig", errors="replace")
         if len(data) == SAMPLE_BYTES and "\n" in text:
             text = text[: text.rindex("\n")]
-        return Sample(self.name, text)
+        return FileSample(self.name, text)
 
     def _start(self) -> IO[bytes]:
         return io.BytesIO(self.head) if self.head else self.open()
 
 
-def members(path: Path) -> tuple[Member, ...]:
+def members(path: Path) -> tuple[TraceFile, ...]:
     """Every file behind `path`, in order of name."""
     if not path.exists():
         raise TraceError(
-            f"{path}: no such file",
-            hint="give a trace file, or a name from `weft list trace`",
+            f"{path}: no such file", hint="give a trace file, or a name from `weft list trace`"
         )
-    if not path.is_dir():
+    if path.is_file():
         return tuple(_unpack(path))
+    if not path.is_dir():
+        raise TraceError(
+            f"{path}: a device or a pipe, which may have no end",
+            hint="write its content to a file, and give that",
+        )
     files = [f for f in sorted(path.rglob("*")) if f.is_file() and not f.name.startswith(".")]
     if len(files) > MAX_FILES:
         raise TraceError(
@@ -133,6 +137,11 @@ def reading(path: str, line: Callable[[], int] = lambda: 0) -> Iterator[None]:
         raise TraceError(
             f"{path}, line {line() + 1}: {error}", hint="is this a readable trace file?"
         ) from error
+    except OSError as error:
+        raise TraceError(
+            f"{path}: cannot be read: {error.strerror or error}",
+            hint="give a file that can be read from its beginning to its end",
+        ) from error
     except UnicodeDecodeError as error:
         raise TraceError.at(
             path,
@@ -144,7 +153,7 @@ def reading(path: str, line: Callable[[], int] = lambda: 0) -> Iterator[None]:
         ) from error
 
 
-def _unpack(path: Path) -> Iterator[Member]:
+def _unpack(path: Path) -> Iterator[TraceFile]:
     with reading(str(path)), path.open("rb") as raw:
         start = raw.read(4)
     if start == ZIP:
@@ -152,14 +161,14 @@ def _unpack(path: Path) -> Iterator[Member]:
     elif _is_tar(path):
         yield from _open_tar(path)
     else:
-        yield Member(str(path), lambda: path.open("rb"))
+        yield TraceFile(str(path), lambda: path.open("rb"))
 
 
-def _open_zip(path: Path) -> Iterator[Member]:
+def _open_zip(path: Path) -> Iterator[TraceFile]:
     with reading(str(path)), zipfile.ZipFile(path) as archive:
         names = sorted(i.filename for i in archive.infolist() if not i.is_dir())
     for name in names:
-        yield Member(f"{path}:{name}", partial(_from_zip, path, name))
+        yield TraceFile(f"{path}:{name}", partial(_from_zip, path, name))
 
 
 def _from_zip(path: Path, name: str) -> IO[bytes]:
@@ -167,14 +176,14 @@ def _from_zip(path: Path, name: str) -> IO[bytes]:
         return io.BytesIO(archive.read(name))
 
 
-def _open_tar(path: Path) -> Iterator[Member]:
+def _open_tar(path: Path) -> Iterator[TraceFile]:
     # A compressed tar can only be read from the front, so the heads are taken in one pass.
     with reading(str(path)), tarfile.open(path) as archive:
         for info in archive:
             content = archive.extractfile(info) if info.isfile() else None
             if content is not None:
                 head = content.read(2 * SAMPLE_BYTES)
-                yield Member(f"{path}:{info.name}", partial(_from_tar, path, info.name), head)
+                yield TraceFile(f"{path}:{info.name}", partial(_from_tar, path, info.name), head)
 
 
 def _from_tar(path: Path, name: str) -> IO[bytes]:

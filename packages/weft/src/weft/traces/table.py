@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from math import inf, nan
 
 from weft.core.errors import TraceError
-from weft.traces.source import Member, reading
+from weft.traces.source import TraceFile, reading
 
 MISSING = frozenset({"", "none", "na", "nan", "null", "nat"})
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - traces give naive local times
 
 
-class Table:
+class TraceTable:
     """A delimited file, read row by row; `names` stands in for a header line that is not there."""
 
     def __init__(
-        self, member: Member, *, names: Sequence[str] | None = None, delimiter: str = ","
+        self, member: TraceFile, *, names: Sequence[str] | None = None, delimiter: str = ","
     ) -> None:
         self.path = member.path
         self.rows = 0
@@ -52,7 +52,7 @@ class Table:
                 yield row
 
     def index(self, *names: str) -> int:
-        """Where the column is; the first of `names` that exists."""
+        """Return the position of the first of `names` that is a column."""
         for name in names:
             if name in self._index:
                 return self._index[name]
@@ -67,7 +67,7 @@ class Table:
         )
 
     def maybe(self, *names: str) -> int:
-        """Where the column is, or -1."""
+        """Return the position of a column, or -1."""
         return next((self._index[name] for name in names if name in self._index), -1)
 
     def text(self, row: list[str], column: int) -> str:

@@ -12,16 +12,18 @@ import json
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from weft.base.errors import WireError
+from weft.base.messages import Turns
+from weft.base.typed import LEAVES, Reader
 from weft.frozen import frozen
-from weft.wire.errors import WireError
+from weft.run_terms import Processes, RunTerms
 from weft.wire.identity import Identity
-from weft.wire.regular_files import given_to, read_regular
-from weft.wire.shared_folders import private_mode
+from weft.wire.shared_files import given_to, private_mode, read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
@@ -35,9 +37,11 @@ TERMINAL = "terminal.sock"
 SHELLS = "shell.sock"  # each connection gets its own shell beside the job
 USER = "user.json"  # in a job's folder: whom its ranks run as
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
-LOG_BYTES = 16 << 20
 LONGEST_NAME = 120
 LONGEST_SOCKET = 100
+
+
+PLAIN_RUN = RunTerms(processes=Processes.PER_GPU, watch=False)  # of a job that says nothing
 
 
 @frozen
@@ -45,12 +49,9 @@ class AttemptSpec:
     """Everything an agent needs to know.
 
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
-    `processes` is how often the command is started: auto, 1 (a node) or per-gpu. `setup` is a
-    script that runs once before it, after `prepare`; `activate` is what every process begins with,
-    lines for bash as both of them, as is `container`, which puts a command into an image. With
-    `pty` the command has a terminal that people can look at, and ends when that was not used for
-    `idle_s` (0: never). A time limit of 0 is none; SIGUSR1 comes `warn_s` before it, and at its end
-    the processes have `grace_s` to leave.
+    `run` is what the job says about its processes. `prepare` is a script that runs once before its
+    `setup`; `activate` is what every process begins with, lines for bash as both of them, as is
+    `container`, which puts a command into an image. `turns` is how ranks share their devices.
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
@@ -65,12 +66,12 @@ class AttemptSpec:
     one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
     CUDA_VISIBLE_DEVICES of the agent. `suspender` is the command that moves what processes hold on
     their devices to host memory and back (`weft.node.asleep`), empty where nothing can.
-    `watch` puts the watcher into its Python processes. `objects` is where its checkpoints are if
-    not in a folder: an address in an object store, which the job alone reads and writes. `common`
-    is a folder that the agents of all its attempts may write in, empty where they may write in
-    those of the job and of its attempts. `join` is the change of an attempt's ranks that a part is
-    started for, 0 for those it begins with, and `members` are the numbers of all ranks by rank,
-    where these differ. `address` is how others reach this node.
+    `objects` is where its checkpoints are if not in a folder: an address in an object store, which
+    the job alone reads and writes. `common` is a folder that the agents of all its attempts may
+    write in, empty where they may write in those of the job and of its attempts. `join` is the
+    change of an attempt's ranks that a part is started for, 0 for those it begins with, and
+    `members` are the numbers of all ranks by rank, where these differ. `address` is how others
+    reach this node.
     """
 
     job: str
@@ -80,16 +81,10 @@ class AttemptSpec:
     checkpoints: str
     devices: tuple[int, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    processes: str = "per-gpu"
-    setup: str = ""
+    run: RunTerms = PLAIN_RUN
     prepare: str = ""
     activate: str = ""
     container: str = ""
-    pty: bool = False
-    idle_s: float = 0.0
-    time_limit_s: float = 0.0
-    warn_s: float = 0.0
-    grace_s: float = 30.0
     kind: str = "cpu"
     node: str = ""
     nodes: int = 1
@@ -108,16 +103,12 @@ class AttemptSpec:
     gpu_mem_gb: float = 0.0
     notices: tuple[tuple[str, str], ...] = ()
     batch: tuple[int, int] | None = None
-    coordinator: str = ""
     discipline: str = "none"
-    tier: str = "guaranteed"
-    weight: float = 1.0
-    phase: float = 0.0
+    turns: Turns = Turns("")
     time_shift: tuple[float, float] | None = None
     notify: str = ""
     lock: str = ""
     audit: str = ""
-    log_bytes: int = LOG_BYTES
     user: Identity | None = None
     name: str = ""
     most_ranks: int = 0
@@ -125,7 +116,6 @@ class AttemptSpec:
     part: bool = False
     learnt: bool = False
     suspender: tuple[str, ...] = ()
-    watch: bool = False
     objects: str = ""
     common: str = ""
     join: int = 0
@@ -133,12 +123,17 @@ class AttemptSpec:
     address: str = ""
 
     def write(self, folder: Path) -> None:
-        """Into the attempt's folder."""
-        write_whole(folder / SPEC, asdict(self))
+        """Write it into the attempt's folder."""
+        write_whole(folder / SPEC, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `of` reads them; an agent of the last version finds the parts' too."""
+        body = asdict(self)
+        return {**body["run"], **body["turns"], **body}
 
     @classmethod
     def read(cls, path: Path) -> AttemptSpec:
-        """What `write` wrote."""
+        """The spec that `write` wrote."""
         try:
             body = read_json(path)
         except OSError as error:
@@ -149,31 +144,29 @@ class AttemptSpec:
 
     @classmethod
     def of(cls, body: Mapping[str, Any], path: str = RESIZE) -> AttemptSpec:
-        """From the values that `write` wrote into `path`."""
-        known = {f.name for f in fields(cls)}
-        body = {name: value for name, value in body.items() if name in known}
+        """From the values that `write` wrote into `path`; the last version had no parts."""
         try:
-            for name in ("command", "devices"):
-                body[name] = tuple(body[name])
-            for name in ("suspender", "members"):
-                body[name] = tuple(body.get(name, ()))
-            for name in ("cores", "notices"):
-                body[name] = tuple(tuple(row) for row in body.get(name, ()))
-            for name in ("batch", "time_shift"):
-                body[name] = tuple(body[name]) if body.get(name) else None
-            body["user"] = Identity.read(body["user"]) if body.get("user") else None
-            return cls(**body)
-        except (KeyError, TypeError) as error:
-            raise WireError(f"{path} does not describe an attempt: {error!r}") from error
+            parts = {name: body.get(name, body) for name in ("run", "turns")}
+            spec: AttemptSpec = _READER.of(cls)({**body, **parts})
+        except (TypeError, ValueError) as error:
+            raise WireError(f"{path} does not describe an attempt: {error}") from error
+        return spec
+
+
+def _missing(kind: type, name: str) -> ValueError:
+    return ValueError(f"{kind.__name__} has no {name!r}")
+
+
+_READER = Reader(LEAVES, missing=_missing)
 
 
 def folder_of(root: Path, job: str, attempt: int) -> Path:
-    """Where an attempt of `job` lives below `root`."""
+    """The folder of an attempt of `job` below `root`."""
     return job_folder(root, job) / str(attempt)
 
 
 def job_folder(root: Path, job: str) -> Path:
-    """Where a job lives below `root`, whatever characters its id has."""
+    """The folder of a job below `root`, whatever characters its id has."""
     name = quote(job, safe="").replace(".", "%2E")
     if len(name) > LONGEST_NAME:
         name = name[:60] + "-" + hashlib.sha256(job.encode()).hexdigest()[:32]
@@ -181,7 +174,7 @@ def job_folder(root: Path, job: str) -> Path:
 
 
 def part_folder(attempt: Path, node: str, epoch: int = 0) -> Path:
-    """Where the part of an attempt on `node` lives; host names stand for themselves.
+    """The folder of the part of an attempt on `node`; host names stand for themselves.
 
     A part that joins the others with a change of the ranks has its `epoch` behind the name.
     """
@@ -203,7 +196,7 @@ def short_path(path: Path) -> str:
 
 
 def token_socket(root: Path, node: str, discipline: str) -> str:
-    """Where a node's coordinator of stage tokens listens: a folder of that machine, not shared."""
+    """The socket of a node's coordinator of stage tokens: in a folder of that machine alone."""
     name = hashlib.sha256(f"{root}|{node}|{discipline}".encode()).hexdigest()[:24]
     return f"/tmp/weft-{os.getuid()}/{name}.tokens"  # noqa: S108 - its folder is the user's own
 
@@ -230,7 +223,7 @@ def write_whole(path: Path, body: Any) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What is in a file that is written whole; None if there is none, WireError if no JSON."""
+    """The content of a file that is written whole; None if there is none, WireError if no JSON."""
     try:
         body = json.loads(read_regular(path))
     except FileNotFoundError:

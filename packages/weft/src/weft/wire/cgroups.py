@@ -33,12 +33,12 @@ class Base:
 
     @property
     def limits_cpu(self) -> bool:
-        """Whether CPU time can be limited."""
+        """True if CPU time can be limited."""
         return CPU in self.controllers
 
     @property
     def limits_memory(self) -> bool:
-        """Whether memory can be limited."""
+        """True if memory can be limited."""
         return MEMORY in self.controllers
 
 
@@ -59,7 +59,7 @@ def find_base(name: str) -> Base | None:
 
 
 def _usable(path: Path) -> bool:
-    """Whether a process of ours can live in a group below `path` and be killed with it."""
+    """True if a process of ours can live in a group below `path` and be killed with it."""
     group = path / "trial"
     try:
         make_group(group, {})
@@ -91,7 +91,7 @@ def own_group() -> Path | None:
 def limits_of(
     controllers: frozenset[str], cpus: float, mem_gb: float, soft_gb: float = 0.0
 ) -> dict[str, str]:
-    """What is written into a group's files; 0 sets no limit.
+    """The texts for a group's files; 0 sets no limit.
 
     `soft_gb` is where the kernel begins to take pages back; beyond `mem_gb` processes are killed.
     """
@@ -108,7 +108,7 @@ def limits_of(
 
 
 def make_group(path: Path, limits: Mapping[str, str]) -> None:
-    """A group with limits; the same again changes them."""
+    """Make a group with limits, or change them."""
     path.mkdir(exist_ok=True)
     for name, text in limits.items():
         (path / name).write_text(text)
@@ -129,7 +129,7 @@ def members(path: Path) -> list[int]:
 
 
 def _pass_over(error: OSError) -> None:
-    """What os.walk cannot enter is gone, unless it was we who could not look."""
+    """Skip what os.walk cannot enter and is gone; raise if it was we who could not look."""
     with skip_gone():
         raise error
 
@@ -153,7 +153,7 @@ def freeze_group(path: Path, *, frozen: bool) -> bool:
 
 
 def is_group_frozen(path: Path) -> bool:
-    """Whether no member of a group runs because it is frozen."""
+    """True if no member of a group runs because it is frozen."""
     try:
         return "frozen 1" in (path / "cgroup.events").read_text().splitlines()
     except OSError:
@@ -169,7 +169,7 @@ def remove_group(path: Path) -> bool:
 
 
 def out_of_memory(path: Path) -> bool:
-    """Whether the kernel killed members because the group was over its limit."""
+    """True if the kernel killed members because the group was over its limit."""
     try:
         lines = (path / "memory.events").read_text().splitlines()
     except OSError:
@@ -191,7 +191,7 @@ def _lend(path: Path) -> frozenset[str]:
 
 
 def _vacate(path: Path) -> bool:
-    """Whether a group has no processes of its own, as one whose children are limited must not.
+    """True if a group has no processes of its own, as one whose children are limited must not.
 
     This process moves into a child. Others are not ours to move; the root may have some.
     """

@@ -1,4 +1,4 @@
-"""How a service reaches into an attempt on another node: through a door that its agent opens.
+"""The way of a service into an attempt on another node: through a door that its agent opens.
 
 The service leaves a request with a secret in the folder of a part; the agent there opens a port
 and writes down where. Both prove over an encrypted connection that they know the secret, bound to
@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import os
 import re
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeGuard
 
-from weft.wire.errors import WireError
+from weft.base.errors import WireError
+from weft.wire.attempt import SHELLS, TAG, TERMINAL, short_path
+from weft.wire.processes import descendants, find_port, find_tagged
 
 REQUEST, DOOR = "session.json", "door.json"
 DOOR_ADDRESS = "WEFT_DOOR_ADDRESS"  # how the service reaches a node whose name it may not know
@@ -67,11 +72,32 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             await writer.drain()
 
 
+async def find_inside(folder: Path, wish: str, roots: Sequence[int]) -> Streams | str:
+    """Streams of `terminal`, `shell` or `port N` in an attempt of this machine; else why not.
+
+    Ports are those of `roots`, of processes below them and of all that have the attempt's name.
+    """
+    what, _, port = wish.partition(" ")
+    if what == "port":
+        at = await asyncio.to_thread(lambda: find_port(_processes(folder, roots), int(port)))
+        return await asyncio.open_connection(*at) if at else "nothing listens there"
+    name = {"shell": SHELLS, "terminal": TERMINAL}.get(what)
+    path = Path(short_path(folder / name)) if name else None
+    if path is None or not path.is_socket():
+        return "there is none"
+    return await asyncio.open_unix_connection(str(path))
+
+
+def _processes(folder: Path, roots: Sequence[int]) -> set[int]:
+    below = {child for pid in roots for child in descendants(pid)}
+    return {*roots, *below, *find_tagged(TAG, str(folder))} - {os.getpid()}
+
+
 def is_secret(value: object) -> TypeGuard[str]:
-    """Whether it can be one: a job, too, may write where requests are left."""
+    """True if it can be a secret: a job, too, may write where requests are left."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def public_name(secret: str) -> str:
-    """What a secret may be called where others read."""
+    """The name of a secret where others read."""
     return hmac.digest(bytes.fromhex(secret), b"name", "sha256").hex()[:16]

@@ -1,6 +1,8 @@
-"""How the GPUs of a machine are, by NVIDIA's driver library, and which should not be used.
+"""Health of a machine's GPUs by NVIDIA's library, and what jobs print when one fails.
 
 By ctypes: the library comes with the driver. What a program did wrong is no fault of its device.
+
+Under MPS a fatal fault of one client ends all clients of its GPU, and nothing says whose.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ XIDS = {
 
 
 @frozen
-class Reading:
+class DeviceReading:
     """Of one device at one look; None where it does not tell.
 
     `lost` says that the driver cannot reach it, `xids` are the driver's errors since the last look,
@@ -64,7 +66,7 @@ class Reading:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What can be drawn over time, as far as it is known."""
+        """The values that can be drawn over time, as far as they are known."""
         readings = {
             "sm": self.sm,
             "held_gb": self.held_gb,
@@ -77,14 +79,14 @@ class Reading:
 
 @dataclass(slots=True)
 class DeviceRecord:
-    """What readings of one device come to: a pure fold."""
+    """The sum of the readings of one device: a pure fold."""
 
     _xids: dict[int, int] = field(default_factory=dict)
     _links: frozenset[int] = frozenset()
     _slow: int = 0
-    _last: Reading = field(default_factory=Reading)
+    _last: DeviceReading = field(default_factory=DeviceReading)
 
-    def take(self, reading: Reading) -> None:
+    def take(self, reading: DeviceReading) -> None:
         """One more look."""
         for xid in reading.xids:
             self._xids[xid] = self._xids.get(xid, 0) + 1
@@ -94,7 +96,7 @@ class DeviceRecord:
 
     @property
     def fault(self) -> str:
-        """Why it should not be used; empty while it may."""
+        """The reason why it should not be used; empty while it may."""
         last, faults = self._last, list[str]()
         if last.lost:
             faults.append("the driver has lost it")
@@ -113,12 +115,12 @@ class DeviceRecord:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What was counted at the last look."""
+        """The counters at the last reading."""
         return self._last.counters
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else was seen."""
+        """Other observations."""
         last, notes = self._last, list[str]()
         if last.temp_c is not None:
             notes.append(f"{last.temp_c} °C")
@@ -167,12 +169,14 @@ class DeviceCounters:
                 kinds = ctypes.c_ulonglong(XID_EVENTS)
                 self._call("nvmlDeviceRegisterEvents", handle, kinds, self._events)
 
-    def read(self) -> dict[int, Reading]:
+    def read(self) -> dict[int, DeviceReading]:
         """All of them now."""
         xids = self._new_xids()
         return {number: self._read(handle, xids) for number, handle in self._handles.items()}
 
-    def _read(self, handle: ctypes.c_void_p, xids: Sequence[tuple[int | None, int]]) -> Reading:
+    def _read(
+        self, handle: ctypes.c_void_p, xids: Sequence[tuple[int | None, int]]
+    ) -> DeviceReading:
         heat, errors = ctypes.c_uint(), ctypes.c_ulonglong()
         slowed = ctypes.c_ulonglong()
         which = ctypes.c_uint(UNCORRECTED), ctypes.c_uint(SINCE_BOOT)
@@ -183,7 +187,7 @@ class DeviceCounters:
         busy_told = self._call("nvmlDeviceGetUtilizationRates", handle, _out(busy)) == OK
         memory_told = self._call("nvmlDeviceGetMemoryInfo", handle, _out(memory)) == OK
         power_told = self._call("nvmlDeviceGetPowerUsage", handle, _out(milliwatts)) == OK
-        return Reading(
+        return DeviceReading(
             lost=IS_LOST in (hot, bad, slow),
             xids=tuple(xid for device, xid in xids if device == handle.value),
             errors=errors.value if bad == OK else None,
@@ -240,7 +244,7 @@ class DeviceWatch:
             with suppress(OSError):
                 self._counters = DeviceCounters(numbers)
 
-    def look(self, *, now: bool = False) -> None:
+    def poll(self, *, now: bool = False) -> None:
         """Every few seconds, however often it is called; at once if it has to be `now`."""
         if self._counters is None or (time.monotonic() < self._next and not now):
             return
@@ -252,3 +256,34 @@ class DeviceWatch:
 
 def _out(value: Any) -> Any:
     return ctypes.byref(value)
+
+
+FAULTS = (
+    "an illegal memory access was encountered",
+    "an illegal instruction was encountered",
+    "device-side assert triggered",
+    "hardware stack error",
+    "misaligned address",
+    "unspecified launch failure",
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "uncorrectable ECC error",
+)
+OF_OTHERS = (
+    "MPS client failed to connect",
+    "MPS client was terminated",
+    "MPS client has been terminated",
+    "MPS server is not ready",
+    "MPS RPC",
+    "CUDA_ERROR_MPS_",
+)
+
+
+def is_fault(text: str) -> bool:
+    """True if a line reports a fault, whatever caused it."""
+    return any(words in text for words in (*FAULTS, *OF_OTHERS))
+
+
+def is_of_others(text: str) -> bool:
+    """True if a line tells that a client was ended by what others did."""
+    return any(words in text for words in OF_OTHERS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from weft.base.errors import WireError
 from weft.frozen import frozen
-from weft.wire.errors import WireError
 
 UMASK = 0o077
 
@@ -31,13 +31,13 @@ class Identity:
 
     @classmethod
     def read(cls, body: Any) -> Identity:
-        """What `as_json` made."""
+        """The identity that `as_json` wrote."""
         try:
             return cls(**{**body, "groups": tuple(body["groups"])})
         except (KeyError, TypeError) as error:
             raise WireError(f"not a user to run as: {body!r}") from error
 
     def variables(self, workdir: str) -> dict[str, str]:
-        """What a login would set."""
+        """Variables that a login would set."""
         name = self.name or str(self.uid)
         return {"HOME": self.home or workdir, "USER": name, "LOGNAME": name}

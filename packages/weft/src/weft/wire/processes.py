@@ -35,19 +35,19 @@ def skip_gone() -> Iterator[None]:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in ticks since boot; None if it is gone or only a zombie."""
+    """The start of a process, in ticks since boot; None if it is gone or only a zombie."""
     stat = _stat(pid)
     return None if stat is None or stat[0] in "ZX" else int(stat[19])
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether a process was made to stand still by a signal."""
+    """True if a process was made to stand still by a signal."""
     stat = _stat(pid)
     return stat is not None and stat[0] == "T"
 
 
 def is_stopping(pid: int) -> bool:
-    """Whether a process stands in the kernel and will be stopped before it runs again.
+    """True if a process stands in the kernel and will be stopped before it runs again.
 
     Such as one that waits for the child of a vfork, which is stopped itself.
     """
@@ -73,13 +73,13 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of processors so far; 0 where that cannot be read."""
+    """Processor seconds that a process has used so far; 0 where that cannot be read."""
     stat = _stat(pid)
     return 0.0 if stat is None else (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def alive(pid: int, began: int) -> bool:
-    """Whether the process that began then still runs."""
+    """True if the process that began then still runs."""
     return start_time(pid) == began
 
 
@@ -93,11 +93,11 @@ def descendants(pid: int) -> list[int]:
         stat = _stat(child)
         if stat is not None:
             children.setdefault(int(stat[1]), []).append(child)
-    pids, look = [], [pid]
-    while look:
-        below = children.get(look.pop(), [])
+    pids, to_visit = [], [pid]
+    while to_visit:
+        below = children.get(to_visit.pop(), [])
         pids += below
-        look += below
+        to_visit += below
     return [child for child in pids if start_time(child) is not None]
 
 
@@ -200,7 +200,7 @@ def adopt_orphans() -> None:
 
 
 def set_name(name: str) -> None:
-    """What `ps` and `top` call this process, up to fifteen bytes of it."""
+    """Set the name of this process in `ps` and `top`, up to fifteen bytes of it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
@@ -223,7 +223,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def find_port(pids: Collection[int], port: int) -> tuple[str, int] | None:
-    """Where one of these processes listens on `port`; None if none does."""
+    """The address at which one of these processes listens on `port`; None if none does."""
     own = {inode for pid in pids for inode in _open_sockets(pid)}
     for family, host in LOOPBACK.items():
         if any(inode in own for inode in _listeners(family, port)):

@@ -1,4 +1,4 @@
-"""How a service and an agent agree on whether the processes of an attempt run, by two small files.
+"""Agreement of a service and an agent if the processes of an attempt run, by two small files.
 
 The service writes what it wants (`sleep.json`), the agent what is (`asleep.json`). Neither waits
 for the disk: both mean something only while the machine runs, and a request comes up to several
@@ -14,9 +14,9 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from weft.base.errors import WireError
 from weft.frozen import frozen
 from weft.wire.attempt import read_json
-from weft.wire.errors import WireError
 
 T = TypeVar("T")
 SLEEP, ASLEEP = "sleep.json", "asleep.json"
@@ -28,7 +28,7 @@ COLLECTIVE_S = 600.0
 
 @frozen
 class SleepRequest:
-    """What is wanted, by each that wants something: the deepest of these counts.
+    """The wishes of all who want something: the deepest of these counts.
 
     `number` is answered by the agent. Frozen processes that wait for each other are let run for a
     moment before `air_s` have passed, 0 for never. They are woken when no service has listened to
@@ -44,13 +44,13 @@ class SleepRequest:
 
     @property
     def state(self) -> str:
-        """What the processes are to be."""
+        """The state that the processes are to have."""
         return max(self.wanted.values(), key=DEPTH.__getitem__, default=AWAKE)
 
 
 @frozen
 class SleepState:
-    """What the processes of an attempt are: the answer to request `number`.
+    """The state of the processes of an attempt: the answer to request `number`.
 
     `reason` says why it is not what was asked for. `took_s` is how long it took to get there.
     `host_gb` is what the suspended processes hold of the host's memory for their devices.
@@ -69,7 +69,7 @@ def write_request(folder: Path, request: SleepRequest) -> None:
 
 
 def read_request(folder: Path) -> SleepRequest | None:
-    """What was asked for last; None if nothing ever was."""
+    """The last request; None if there never was one."""
     return _read(folder / SLEEP, _request, "a request")
 
 
@@ -85,7 +85,7 @@ def write_state(folder: Path, state: SleepState) -> None:
 
 
 def read_state(folder: Path) -> SleepState | None:
-    """What the agent said last; None if it never was asked."""
+    """The last answer of the agent; None if it never was asked."""
     return _read(folder / ASLEEP, _reported, "an agent's")
 
 

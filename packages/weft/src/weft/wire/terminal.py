@@ -1,4 +1,4 @@
-"""What is said over a terminal: frames of a kind, a length and bytes, the same on every hop.
+"""Frames of a terminal: a kind, a length and bytes, equal on every hop.
 
 d  bytes that were typed, or printed
 r  the window's size, `rows columns`
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from weft.wire.errors import WireError
+from weft.base.errors import WireError
 
 DATA, RESIZE, EOF, EXIT = b"d", b"r", b"e", b"x"
 KINDS = DATA + RESIZE + EOF + EXIT

@@ -12,10 +12,10 @@ import pytest
 
 from weft.core.codec.event_lines import event_line, read_event
 from weft.core.codec.plain_values import decode, encode
-from weft.core.errors import InvalidConfig
+from weft.core.errors import NewerEvent
 from weft.core.events import event as facts
 from weft.core.events.report import Report
-from weft.core.knowledge.traffic import Pattern, Phase, Traffic
+from weft.core.knowledge.traffic import Pattern, Traffic, TrafficPhase
 from weft.core.model.cluster import Node, parse_cluster
 from weft.core.model.execution import Execution
 from weft.core.model.job import (
@@ -34,11 +34,12 @@ from weft.core.model.job import (
     Tier,
     TimeShift,
 )
-from weft.core.model.launch import Launch, Processes, Software, SoftwareKind
+from weft.core.model.launch import Launch, Software, SoftwareKind
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.cells import Floats
 from weft.core.stops import Rung
+from weft.run_terms import Processes
 
 A = JobId("a")
 FULL_JOB = Job(
@@ -63,7 +64,7 @@ FULL_JOB = Job(
     cpus=4.0,
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": 4.5},
-    traffic=Traffic(0.5, 0.4, 8.0, Pattern.STAR, (Phase(0.1, 0.2, 40.0),)),
+    traffic=Traffic(0.5, 0.4, 8.0, Pattern.STAR, (TrafficPhase(0.1, 0.2, 40.0),)),
     plans=(Execution(), Execution(2, 2, 1, 1, True, 4, True)),
     launch=Launch(
         ("python", "train.py", "--name", "a b\n"),
@@ -124,6 +125,7 @@ SAMPLES: tuple[facts.Event, ...] = (
     facts.NodeDown(NodeId("n0")),
     facts.NodeDown(NodeId("n0"), drained=True),
     facts.LoanRecalled(2),
+    facts.Foretold(JobId("a"), 1.5, 2.0, 60.0),
     facts.Refitted(120, {"ends": 120, "tree": [0, 1.5, 2.0, [1, 0.25, 3.0, 4.0]]}),
     facts.Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c")), 1.5),
     facts.Saved(A, 2, 1200),
@@ -132,7 +134,7 @@ SAMPLES: tuple[facts.Event, ...] = (
     facts.ResizeFailed(A, 2, 2, "a new rank died"),
     facts.Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
     facts.PolicyChanged(
-        PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))
+        PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("no_preempt"),))
     ),
     facts.PolicyChanged(PartSpec("fifo"), PartSpec("las"), "it took too long"),
     facts.Woken(),
@@ -148,6 +150,7 @@ SAMPLES: tuple[facts.Event, ...] = (
         live=(A,),
         sleeps={A: Rung.FREEZE},
         promised=(A,),
+        facts={A: {"limit": 2.0, "tenant": "red"}},
     ),
 )
 
@@ -166,6 +169,8 @@ class Memory:
     listed: list[Inner] = field(default_factory=list)
     by_name: Mapping[str, Inner] = field(default_factory=dict)
     by_number: dict[int, float] = field(default_factory=dict)
+    places: set[tuple[str, int]] = field(default_factory=set)
+    jobs: frozenset[JobId] = frozenset()
     count: int = 0
     limit: float | None = None
     spare: Floats = field(default_factory=lambda: np.zeros(2))
@@ -259,8 +264,15 @@ def test_what_a_newer_version_reports_is_left_out() -> None:
 
 
 def test_an_unknown_event_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="no event is called 'Exploded'"):
+    with pytest.raises(NewerEvent, match="has Exploded, which this version does not know"):
         read_event('{"at":0,"event":"Exploded"}')
+
+
+def test_a_field_of_a_newer_version_is_named() -> None:
+    held = '{"slices":[{"node":"n","gpus":[0],"way":"new"}]}'
+
+    with pytest.raises(NewerEvent, match=r"Decided\.changes\{\}\.slices\[\]\.way"):
+        read_event(f'{{"at":0,"event":"Decided","number":1,"changes":{{"a":{held}}}}}')
 
 
 def test_arrays_survive_with_infinities() -> None:
@@ -293,6 +305,8 @@ def test_nested_values_survive_with_their_types() -> None:
         listed=[Inner("c")],
         by_name={"d": Inner("d")},
         by_number={3: 0.5},
+        places={("n0", 1), ("n1", 0)},
+        jobs=frozenset({A}),
         count=4,
         limit=math.inf,
     )

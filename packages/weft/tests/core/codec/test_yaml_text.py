@@ -32,10 +32,11 @@ def test_values_are_plain_and_dates_are_text(text: str, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (
-            "a: 1\nenv: {A: !!int x}",
-            "job.yaml, line 2, column 10: not YAML: 'x' is not a valid",
-        ),
+        ("a: 1\nenv: {A: !!int x}", "job.yaml, line 2, column 10: not YAML: 'x' is not a valid"),
+        ("a: !!bool maybe", "line 1, column 4: not YAML: 'maybe' is not a valid bool"),
+        ("a: !!int ''", "line 1, column 4: not YAML: '' is not a valid int"),
+        ("a: !!float ''", "'' is not a valid float"),
+        ("a: !!int '-'", "'-' is not a valid int"),
         ("a: !!binary QQ==", "tag !!binary is not supported"),
         ("a: !!python/object:os.system x", "is not supported"),
         ("a: !!set {b}", "tag !!set is not supported"),
@@ -67,3 +68,11 @@ def test_any_text_gives_plain_values_or_one_kind_of_error(text: str) -> None:
 
     json.dumps(value)
     assert not isinstance(value, date)
+
+
+@given(st.sampled_from(["null", "bool", "int", "float", "str", "seq", "map"]), st.text())
+def test_a_plain_tag_before_any_text_is_read_or_refused(tag: str, text: str) -> None:
+    try:
+        parse_yaml(f"a: !!{tag} {json.dumps(text)}", "job.yaml")
+    except InvalidConfig as refused:
+        assert "job.yaml, line 1" in str(refused)

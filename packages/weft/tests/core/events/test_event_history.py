@@ -34,7 +34,7 @@ def test_a_job_that_is_submitted_twice_tells_its_story() -> None:
 
     lines = raised.value.what.splitlines()
     assert lines[0] == "Submitted at 4.000 cannot be: job 'a' was submitted twice"
-    assert lines[1] == "story of job 'a':"
+    assert lines[1] == "history of job 'a':"
     assert [line.split()[1] for line in lines[2:]] == [
         "Submitted",
         "Decided",
@@ -55,26 +55,26 @@ def test_a_decision_on_a_job_that_left_names_it() -> None:
     with pytest.raises(StateError, match="there is no 'a'") as raised:
         state.fold(5.0, Decided(2, {A: None}))
 
-    assert "story of job 'a'" in raised.value.what
+    assert "history of job 'a'" in raised.value.what
     assert "Finished(job='a', attempt=1)" in raised.value.what
 
 
 def test_only_the_last_events_are_told_and_few_are_kept() -> None:
-    story = EventHistory()
+    history = EventHistory()
     for at in range(3 * REMEMBERED):
-        story.events.append((float(at), Started(A, at)))
+        history.events.append((float(at), Started(A, at)))
 
-    assert len(story.of(A)) == TOLD
-    assert story.of(A)[-1].startswith(f"{3 * REMEMBERED - 1:.3f}")
-    assert story.of(B) == []
+    assert len(history.of(A)) == TOLD
+    assert history.of(A)[-1].startswith(f"{3 * REMEMBERED - 1:.3f}")
+    assert history.of(B) == []
 
 
 def test_events_of_no_job_have_no_story() -> None:
-    assert "story" not in EventHistory().error(1.0, Woken(), ValueError("odd")).what
+    assert "history" not in EventHistory().error(1.0, Woken(), ValueError("odd")).what
 
 
 def test_a_snapshot_does_not_carry_it() -> None:
-    story = EventHistory()
-    story.events.append((1.0, Started(A, 1)))
+    history = EventHistory()
+    history.events.append((1.0, Started(A, 1)))
 
-    assert pickle.loads(pickle.dumps(story)).of(A) == []
+    assert pickle.loads(pickle.dumps(history)).of(A) == []

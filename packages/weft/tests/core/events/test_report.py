@@ -9,8 +9,8 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
+from weft.base import messages
 from weft.core.events.report import NAMES, Report
-from weft.wire import messages
 
 
 def test_values_and_reports_are_the_same_thing() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from weft.core.knowledge.measured import NOT_MEASURED, Measured
+from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt
 
 
 def steady(
@@ -19,7 +19,7 @@ def steady(
 def test_the_rate_between_two_times_is_of_the_steps_in_between() -> None:
     slow = steady(100.0, 1000.0, 1010.0)
     fast = steady(300.0, 1010.25, 1012.25, start=1075.0)
-    seen = Measured(at=1012.4, samples=(*slow, *fast))
+    seen = MeasuredAttempt(at=1012.4, samples=(*slow, *fast))
 
     assert seen.rate(1002.0, 1009.0) == pytest.approx(100.0)
     assert seen.rate(1010.25, 1012.3) == pytest.approx(300.0)
@@ -27,7 +27,7 @@ def test_the_rate_between_two_times_is_of_the_steps_in_between() -> None:
 
 
 def test_one_sample_tells_no_rate() -> None:
-    seen = Measured(at=1001.0, samples=((1000.0, 5.0),))
+    seen = MeasuredAttempt(at=1001.0, samples=((1000.0, 5.0),))
 
     assert seen.rate(999.0, 1001.0) is None
     assert NOT_MEASURED.rate(0.0, 1e9) is None
@@ -35,7 +35,7 @@ def test_one_sample_tells_no_rate() -> None:
 
 
 def test_a_job_that_stands_still_is_counted_to_the_last_look() -> None:
-    seen = Measured(at=1010.0, samples=tuple(steady(100.0, 1000.0, 1002.0)))
+    seen = MeasuredAttempt(at=1010.0, samples=tuple(steady(100.0, 1000.0, 1002.0)))
 
     assert seen.rate(1000.0, 1010.0) == pytest.approx(20.0)
     assert seen.rate(1000.0, 1020.0) == pytest.approx(20.0)  # nobody has looked since 1010
@@ -44,9 +44,11 @@ def test_a_job_that_stands_still_is_counted_to_the_last_look() -> None:
 def test_what_an_agent_wrote_is_read_back() -> None:
     values = {"at": 3.0, "samples": [[1.0, 4.0], [2.0, 9]], "unit": "step", "held_gb": 1.5}
 
-    seen = Measured.parse({**values, "of a newer version": "ignored"})
+    seen = MeasuredAttempt.parse({**values, "of a newer version": "ignored"})
 
-    assert seen == Measured(at=3.0, samples=((1.0, 4.0), (2.0, 9.0)), unit="step", held_gb=1.5)
+    assert seen == MeasuredAttempt(
+        at=3.0, samples=((1.0, 4.0), (2.0, 9.0)), unit="step", held_gb=1.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,4 +73,4 @@ def test_what_an_agent_wrote_is_read_back() -> None:
 )
 def test_what_cannot_be_right_is_refused(values: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"expected|go from"):
-        Measured.parse(values)
+        MeasuredAttempt.parse(values)

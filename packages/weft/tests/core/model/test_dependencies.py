@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.core.codec.event_lines import event_line, read_event
 from weft.core.events import event as facts
 from weft.core.events.actions import Reject, Start
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.dependencies import Dependencies
-from weft.core.model.job import After, Job, JobId
+from weft.core.model.job import AT_ONCE, After, Job, JobId
+from weft.core.plan.kept_back import find_kept_back
 from weft.core.scheduler import Scheduler
 from weft.core.state.saved_state import load_state, save_state
+from weft.core.state.state import State
+from weft.core.state.table import JobTable
 from weft.policies.fifo import Fifo
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
 
@@ -42,6 +49,54 @@ class World:
 
     def submit(self, job: JobId, after: After | None = None) -> list[str]:
         return self.tell(facts.Submitted(Job(job, after=after or After())))
+
+
+def test_jobs_that_wait_for_the_same_are_looked_at_together() -> None:
+    """A thousand jobs after a thousand others cost a million looks at each decision."""
+    looks = 0
+
+    class CountedTable(JobTable):
+        def __contains__(self, job: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(job)
+
+    first = [Job(JobId(f"a{n}")) for n in range(100)]
+    after = After(ok=tuple(job.id for job in first))
+    state = State(parse_cluster("1x4:v100"))
+    state.table = CountedTable()
+    for job in (*first, *(Job(JobId(f"b{n}"), after=after) for n in range(100))):
+        state.fold(0.0, facts.Submitted(job))
+    looks_to_come = looks
+
+    for _ in range(10):
+        assert find_kept_back(state.table).sum() == 100
+
+    assert looks_to_come < 500
+    assert looks - looks_to_come == 10 * 100
+
+
+@given(st.data())
+def test_who_waits_is_who_waits_for_one_that_is_there(data: st.DataObject) -> None:
+    state, jobs = State(parse_cluster("1x4:v100")), list[Job]()
+    afters = [AT_ONCE]
+    for number in range(data.draw(st.integers(1, 30))):
+        if data.draw(st.booleans()) and jobs:
+            gone = data.draw(st.sampled_from(jobs)).id
+            state.fold(float(number), facts.Cancelled(gone))
+            state = pickle.loads(pickle.dumps(state)) if data.draw(st.booleans()) else state
+        else:
+            ids = data.draw(st.lists(st.sampled_from(jobs or [Job(JobId("-"))]), max_size=3))
+            afters.append(After(any=tuple(job.id for job in ids if job in jobs)))
+            after = afters[data.draw(st.integers(0, len(afters) - 1))]
+            jobs.append(Job(JobId(f"j{number}"), after=after))
+            state.fold(float(number), facts.Submitted(jobs[-1]))
+        table = state.table
+
+        kept_back = find_kept_back(table)
+
+        waits = [any(other in table for other in job.after.jobs) for job in table.jobs]
+        assert kept_back.tolist() == waits
 
 
 ENDS: list[facts.Event] = [facts.Finished(A, 1), facts.Failed(A, 1), facts.Cancelled(A)]
@@ -108,7 +163,7 @@ def test_the_log_brings_back_who_waits_and_who_was_cancelled() -> None:
     lines = [event_line(1.0, event) for event in world.log]
 
     for at, event in map(read_event, lines):
-        again.scheduler.recall(at, event)
+        again.scheduler.apply_event(at, event)
 
     again.now = 10.0
     assert again.tell(facts.Failed(A, 1)) == ["not b", "c"]
@@ -161,9 +216,21 @@ def test_so_many_jobs_of_an_app_run_at_once_as_it_says() -> None:
 
 def test_a_job_that_left_before_the_one_it_waited_for_is_not_withdrawn_again() -> None:
     known = Dependencies()
-    known.add(Job(JobId("late"), after=After(ok=(JobId("first"),))), {JobId("first")}, ())
+    known.add(Job(JobId("late"), after=After(ok=(JobId("first"),))), {JobId("first")}, {})
 
     known.end(JobId("late"), finished=False)
     known.end(JobId("first"), finished=False)
 
     assert known.in_vain == {}
+
+
+def test_a_job_that_comes_to_those_that_wait_in_vain_goes_with_them() -> None:
+    world = World()
+    after = After(ok=(A,))
+    world.submit(A)
+    world.submit(B, after)
+    world.tell(facts.Suspended(B, "me"))
+
+    actions = world.tell(facts.Failed(A, 1), facts.Submitted(Job(C, after=after)))
+
+    assert actions == ["not b", "not c"]

@@ -7,7 +7,7 @@ from tests.refused import refused
 
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.cluster import Node, parse_cluster, write_cluster
 from weft.core.model.job import Allocation, NodeId, Slice
 from weft.core.model.node_types import NODE_TYPES
@@ -134,7 +134,7 @@ def test_an_iteration_takes_its_computation_and_its_bits_over_the_bandwidth() ->
 
     assert traffic.seconds_at(10.0) == pytest.approx(1.0)
     assert traffic.seconds_at(5.0) == pytest.approx(1.5)
-    assert traffic.talking == (Phase(0.5, 0.5, 80.0),)
+    assert traffic.talking == (TrafficPhase(0.5, 0.5, 80.0),)
     assert Traffic(1.0, 0.5, 40.0, sensitive=False).seconds_at(1.0) == 1.0
 
 
@@ -144,8 +144,8 @@ def test_an_iteration_takes_its_computation_and_its_bits_over_the_bandwidth() ->
         ({"iteration_s": 0.0}, "iteration_s"),
         ({"share": 1.5}, "share"),
         ({"share": 0.5}, "gbit=0"),
-        ({"phases": (Phase(0.5, 0.6, 10.0),)}, "inside the iteration"),
-        ({"phases": (Phase(0.5, 0.5, -1.0),)}, "Gbit/s"),
+        ({"phases": (TrafficPhase(0.5, 0.6, 10.0),)}, "inside the iteration"),
+        ({"phases": (TrafficPhase(0.5, 0.5, -1.0),)}, "Gbit/s"),
     ],
 )
 def test_traffic_that_cannot_be_names_its_field(fields: dict[str, object], message: str) -> None:

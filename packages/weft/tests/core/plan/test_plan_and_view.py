@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
 from weft.core.errors import PlanError
 from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.costs import ChangeCosts, Costs
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.view import View
+from weft.core.state.cells import Column
 from weft.core.state.state import State
 from weft.testing import cluster_of, view_of
 
@@ -190,3 +195,50 @@ def test_each_of_two_plans_says_why_of_those_whom_it_changes() -> None:
 
     assert list(joined.changes) == [first, second]
     assert joined.reasons == {first: "gave way", second: "starts"}
+
+
+# ---- starts that are under way
+
+
+class Starts:
+    """Costs of starts; nothing is learnt."""
+
+    def costs(self, job: Job, kind: str) -> Costs:
+        return Costs(first_start_s=40.0, restart_s=15.0)
+
+
+def begun(seconds: float, *, attempts: int = 1, known: Knowledge | None = None) -> View:
+    """b began that long ago, c has been promised devices; neither has reported since."""
+    cluster = cluster_of(8)
+    state = State(cluster)
+    for name in (B, C):
+        state.fold(0.0, Submitted(Job(name, 0.0, Demand(1))))
+    for attempt in range(1, attempts + 1):
+        state.fold(0.0, Decided(2 * attempt, {B: on(0)}))
+        state.fold(100.0, Started(B, attempt))
+        if attempt < attempts:
+            state.fold(100.0, Decided(2 * attempt + 1, {B: None}))
+    state.fold(100.0, Decided(99, {C: on(1)}))
+    return View(100.0 + seconds, state.table, cluster, state.free, knowledge=known or Knowledge())
+
+
+def test_a_job_that_never_reports_is_restoring_as_long_as_a_restart_takes() -> None:
+    assert begun(29.0).restoring().tolist() == [True, True]
+    assert begun(30.0).restoring().tolist() == [False, True]
+
+
+def test_a_start_takes_as_long_as_such_starts_were_seen_to() -> None:
+    known = Knowledge(costs=cast("ChangeCosts", Starts()))
+
+    first = [begun(s, known=known).restoring()[0] for s in (39.0, 40.0)]
+    again = [begun(s, attempts=2, known=known).restoring()[0] for s in (14.0, 15.0)]
+
+    assert (first, again) == ([True, False], [True, False])
+
+
+def test_a_job_that_reported_is_not_restoring() -> None:
+    view = begun(5.0)
+    view.table.set(0, Column.REPORTED, 1)
+
+    assert view.restoring().tolist() == [False, True]
+    assert view.reported().tolist() == [True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from tests.unit.core.spec.every_type import EveryType
+from packages.weft.tests.core.spec.every_type import EveryType
 
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
 from weft.core.spec.parameters import parameters, settings

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.spec.every_type import EveryType
+from packages.weft.tests.core.spec.every_type import EveryType
 
 from weft.core.codec.event_lines import event_line, read_event
 from weft.core.codec.plain_values import decode, encode
@@ -85,10 +85,10 @@ POINTED = {
         "       ^^^^\n"
         f"  hint: `weft list policy` shows all {len(names('policy'))}"
     ),
-    "frim|srtf": (
-        "no wrapper named 'frim'; did you mean 'firm'?\n"
-        "  frim|srtf\n"
-        "  ^^^^\n"
+    "stedy|srtf": (
+        "no wrapper named 'stedy'; did you mean 'steady'?\n"
+        "  stedy|srtf\n"
+        "  ^^^^^\n"
         f"  hint: `weft list wrapper` shows all {len(names('wrapper'))}"
     ),
     "firm|las:quantm=5": (
@@ -145,22 +145,22 @@ def test_only_policies_have_wrappers() -> None:
 STRUCTURED = PartSpec(
     "fifo",
     {"backfill": True},
-    (PartSpec("quota", {"limits": {"a": 8.0, "b@k": 4.0}}), PartSpec("firm")),
+    (PartSpec("quota", {"limits": {"a": 8.0, "b@k": 4.0}}), PartSpec("no_preempt")),
 )
 
 
 @pytest.mark.parametrize(
     "described",
     [
-        "quota:limits=a=8/b@k=4|firm|fifo:backfill=true",
+        "quota:limits=a=8/b@k=4|no_preempt|fifo:backfill=true",
         STRUCTURED,
         {
             "name": "fifo",
             "params": {"backfill": True},
-            "wrappers": [{"name": "quota", "params": {"limits": {"a": 8, "b@k": 4}}}, "firm"],
+            "wrappers": [{"name": "quota", "params": {"limits": {"a": 8, "b@k": 4}}}, "no_preempt"],
         },
         '{"name": "fifo", "params": {"backfill": "yes"}, "wrappers":'
-        ' [{"name": "quota", "params": {"limits": "a=8/b@k=4"}}, {"name": "firm"}]}',
+        ' [{"name": "quota", "params": {"limits": "a=8/b@k=4"}}, {"name": "no_preempt"}]}',
     ],
 )
 def test_all_forms_describe_the_same(described: Any) -> None:
@@ -205,7 +205,7 @@ def test_logs_hold_the_structured_form_and_old_ones_are_read() -> None:
         "params": {"backfill": True},
         "wrappers": [
             {"name": "quota", "params": {"limits": {"a": 8.0, "b@k": 4.0}}},
-            {"name": "firm"},
+            {"name": "no_preempt"},
         ],
     }
     assert read_event(line) == (1.0, event)
@@ -215,6 +215,16 @@ def test_logs_hold_the_structured_form_and_old_ones_are_read() -> None:
     assert read_spec("policy", read.policy) == STRUCTURED
 
 
+def test_wrappers_are_known_by_the_names_that_they_had_before() -> None:
+    now = read_spec("policy", "skip_failing|no_preempt|srtf")
+
+    assert read_spec("policy", "spare|firm|srtf") == now
+    assert read_spec("policy", {"name": "srtf", "wrappers": ["spare", {"name": "firm"}]}) == now
+    assert build("policy", "spare|firm|srtf") == build("policy", now)
+    assert PartSpec("las", wrappers=(PartSpec("firm"),)).without("no_preempt") == PartSpec("las")
+    assert not {"firm", "spare"} & {*names("wrapper")}
+
+
 def test_a_log_with_a_part_that_is_gone_is_read() -> None:
     _, event = read_event('{"at":1.0,"event":"PolicyChanged","policy":"gone:x=3|mine:y=a/b"}')
 
@@ -222,13 +232,13 @@ def test_a_log_with_a_part_that_is_gone_is_read() -> None:
 
 
 def test_outer_wrappers_go_on_and_off() -> None:
-    inner = PartSpec("las", wrappers=(PartSpec("mine"), PartSpec("firm")))
+    inner = PartSpec("las", wrappers=(PartSpec("mine"), PartSpec("no_preempt")))
 
     around = inner.inside(PartSpec("quota"), PartSpec("priority"))
 
-    assert around.text == "quota|priority|mine|firm|las"
-    assert around.without("quota", "priority", "firm") == inner
-    assert inner.without("mine", "firm") == PartSpec("las")
+    assert around.text == "quota|priority|mine|no_preempt|las"
+    assert around.without("quota", "priority", "no_preempt") == inner
+    assert inner.without("mine", "no_preempt") == PartSpec("las")
 
 
 # ---- round trips over every part there is, with any parameters

@@ -9,22 +9,22 @@ import pytest
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Stage, Tier
 from weft.core.state.cells import Column
-from weft.core.state.table import COLUMNS, Table
+from weft.core.state.table import COLUMNS, JobTable
 
 
 def job(name: str, gpus: int = 1, share: float = 1.0) -> Job:
     return Job(JobId(name), submitted=7.0, demand=Demand(gpus, share=share))
 
 
-def table_of(*names: str, capacity: int = 64) -> Table:
-    table = Table(capacity)
+def table_of(*names: str, capacity: int = 64) -> JobTable:
+    table = JobTable(capacity)
     for seq, name in enumerate(names):
         table.add(job(name, gpus=seq + 1), seq)
     return table
 
 
 def test_a_new_row_shows_what_was_asked_for() -> None:
-    table = Table()
+    table = JobTable()
     asked = Job(
         JobId("a"), 7.0, Demand(4, min=2, max=8, share=0.5), priority=3.0, tier=Tier.OPPORTUNISTIC
     )
@@ -203,7 +203,7 @@ def test_rows_stay_in_order_whoever_leaves(
     long_move: int, capacity: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weft.core.state.cells.LONG_MOVE", long_move)
-    rng, table, expected = np.random.default_rng(3), Table(capacity), list[int]()
+    rng, table, expected = np.random.default_rng(3), JobTable(capacity), list[int]()
     for seq in range(300):
         table.add(job(f"j{seq}", gpus=1 + seq % 7), seq)
         expected.append(seq)
@@ -235,7 +235,7 @@ def test_a_promised_row_is_of_its_next_attempt_and_waits_no_more() -> None:
 
 
 def test_meters_of_one_row_are_those_of_its_columns() -> None:
-    table = Table()
+    table = JobTable()
     row = table.add(job("a"), 0, now=7.0)
     table.meters_on(row, 10.0, gpus=3.0)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from packages.weft.tests.perf.goodput.tuned import on, run
 from tests.goodput_example import TIMES
-from tests.unit.perf.goodput.tuned import on, run
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.perf.goodput.adaptive import Adaptive, Tuner, split, table_of
-from weft.perf.goodput.model import Limits, Noise, best_batch
+from weft.perf.goodput.adaptive import Adaptive, AdaptiveJob, split, table_of
+from weft.perf.goodput.model import BatchBounds, Noise, best_batch
 from weft.perf.goodput.tables import Curve, KindTable, ModelTable
 
 SIZES = np.arange(32.0, 257.0, 32.0)
@@ -35,8 +35,8 @@ def toy(slowdown: float = 1.0) -> ModelTable:
     )  # fmt: skip
 
 
-def started(*placement: int, length: float = 1000.0, slowdown: float = 1.0) -> Tuner:
-    tuner = Tuner(toy(slowdown), length)
+def started(*placement: int, length: float = 1000.0, slowdown: float = 1.0) -> AdaptiveJob:
+    tuner = AdaptiveJob(toy(slowdown), length)
     tuner.begin(on(*placement), "t4")
     return tuner
 
@@ -62,7 +62,7 @@ def test_the_next_batch_is_the_best_under_the_fitted_model() -> None:
 
     tuner.pace(10.0, 60.0)
 
-    ideal = best_batch(TIMES, Noise(0.5, 2.0, 128), 1, 4, Limits(4096, 32, 256))
+    ideal = best_batch(TIMES, Noise(0.5, 2.0, 128), 1, 4, BatchBounds(4096, 32, 256))
     assert tuner.local * tuner.accumulate > 32
     assert tuner.local == pytest.approx(ideal.local, rel=0.35)  # one point fixes half a model
 
@@ -168,7 +168,7 @@ def test_every_start_costs_the_model_s_restart_or_the_one_given() -> None:
 def test_an_agent_has_the_length_of_its_job() -> None:
     agent = Adaptive({"toy": toy()}).simulate_job(Job(JobId("a"), model="toy"), Truth(123.0))
 
-    assert isinstance(agent, Tuner)
+    assert isinstance(agent, AdaptiveJob)
     assert agent.length == 123.0
 
 

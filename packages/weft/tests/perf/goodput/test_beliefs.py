@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from weft.base.step_times import StepTime
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
 from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts, tuned_rate
-from weft.perf.goodput.model import Floats, Limits, Noise, StepTime, best_batch
+from weft.perf.goodput.model import BatchBounds, Floats, Noise, best_batch
 from weft.perf.goodput.tables import Curve, KindTable, ModelTable
 
 T4 = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
@@ -57,8 +58,8 @@ def job(name: str = "a", **hints: float) -> Job:
     return Job(JobId(name), demand=Demand(1, 1, 16), model="toy", batch=adaptive, hints=hints)
 
 
-def table_of(*jobs: Job) -> Table:
-    table = Table()
+def table_of(*jobs: Job) -> JobTable:
+    table = JobTable()
     for seq, entry in enumerate(jobs):
         table.add(entry, seq)
     return table
@@ -87,7 +88,7 @@ def beliefs_from(*reports: Report, kind: str = "t4", cap_batch: bool = False) ->
 def ideal(config: Config, factor: float = 1.0, max_batch: int = 4096) -> float:
     """Goodput if synchronisation were free."""
     free = T4._replace(alpha_n=1e-8, beta_n=1e-8, alpha_r=1e-8, beta_r=1e-8)
-    limits = Limits(max_batch, 32, 256)
+    limits = BatchBounds(max_batch, 32, 256)
     best = best_batch(free, Noise(*NOISE, 128), config.nodes, config.gpus, limits)
     return float(best.goodput) * factor
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.perf.goodput.early_fit import Loss, early_fit
-from weft.perf.goodput.fit import Row, fit
-from weft.perf.goodput.model import TINY, StepTime
+from weft.base.step_fit import FitRow
+from weft.base.step_times import TINY, StepTime
+from weft.perf.goodput.early_fit import FitLoss, early_fit
+from weft.perf.goodput.fit import fit
 
 TRUE = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
 ONE = ((1, 1, 128),)
@@ -18,9 +19,9 @@ NODE = (*TWO, (1, 2, 128), (1, 4, 128))
 ALL = (*NODE, (2, 8, 128), (2, 8, 256), (4, 16, 128))
 
 
-def measured(shapes: tuple[tuple[int, int, int], ...], speed: float = 1.0) -> list[Row]:
+def measured(shapes: tuple[tuple[int, int, int], ...], speed: float = 1.0) -> list[FitRow]:
     return [
-        Row(n, k, m, float(TRUE.grad(m)) / speed, float(TRUE.step(n, k, m)) / speed)
+        FitRow(n, k, m, float(TRUE.grad(m)) / speed, float(TRUE.step(n, k, m)) / speed)
         for n, k, m in shapes
     ]
 
@@ -54,12 +55,10 @@ def test_stopping_early_predicts_worse_than_the_best_fit() -> None:
 
 
 @given(
-    st.lists(st.floats(-5.0, 0.0), min_size=6, max_size=6),
-    st.floats(1.01, 9.0),
-    st.integers(0, 6),
+    st.lists(st.floats(-5.0, 0.0), min_size=6, max_size=6), st.floats(1.01, 9.0), st.integers(0, 6)
 )
 def test_slopes_are_those_of_the_loss(logs: list[float], gamma: float, which: int) -> None:
-    loss = Loss(measured(ALL, speed=1.3))
+    loss = FitLoss(measured(ALL, speed=1.3))
     at = np.array([*np.exp(logs), gamma])
     step = np.zeros(7)
     step[which] = 1e-6 * at[which]

@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.goodput_example import LIMITS, NOISE, TIMES
 
-from weft.perf.goodput.model import (
-    TINY,
-    Choice,
-    Floats,
-    Limits,
-    Noise,
-    StepTime,
-    best_batch,
-    fixed_batch,
-)
+from weft.base.step_times import TINY, StepTime
+from weft.perf.goodput.model import BatchBounds, BatchChoice, Floats, Noise, best_batch, fixed_batch
 
 seconds = st.floats(1e-4, 1.0)
 slopes = st.floats(1e-6, 0.1)
@@ -28,7 +20,10 @@ noises = st.builds(
     Noise, st.floats(1e-3, 1e3), st.floats(1e-6, 1e3), st.sampled_from((8, 32, 128, 400))
 )
 limits = st.builds(
-    Limits, st.sampled_from((512, 1000, 4096)), st.sampled_from((1, 16, 32)), st.integers(64, 1024)
+    BatchBounds,
+    st.sampled_from((512, 1000, 4096)),
+    st.sampled_from((1, 16, 32)),
+    st.integers(64, 1024),
 )
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 8)).map(lambda s: (s[0], s[0] * s[1]))
 
@@ -152,8 +147,8 @@ def test_a_single_gpu_accumulates_as_soon_as_it_grows_its_batch() -> None:
 
 
 def test_an_allocation_whose_smallest_batch_is_too_large_has_no_goodput() -> None:
-    alone = best_batch(TIMES, NOISE, 16, 256, Limits(4096, 32, 256))
-    many = best_batch(TIMES, NOISE, np.array([16]), np.array([256]), Limits(4096, 32, 256))
+    alone = best_batch(TIMES, NOISE, 16, 256, BatchBounds(4096, 32, 256))
+    many = best_batch(TIMES, NOISE, np.array([16]), np.array([256]), BatchBounds(4096, 32, 256))
 
     assert alone.goodput == many.goodput[0] == 0.0
 
@@ -167,7 +162,7 @@ def test_a_fixed_batch_may_be_split_below_what_a_job_would_choose() -> None:
 
 @given(step_times, noises, limits, st.lists(shapes, min_size=1, max_size=5))
 def test_cases_together_are_answered_as_one_by_one(
-    times: StepTime, noise: Noise, bounds: Limits, cases: list[tuple[int, int]]
+    times: StepTime, noise: Noise, bounds: BatchBounds, cases: list[tuple[int, int]]
 ) -> None:
     nodes, replicas = np.array(cases, dtype=float).T
 
@@ -176,7 +171,7 @@ def test_cases_together_are_answered_as_one_by_one(
     alone = [best_batch(times, noise, n, k, bounds) for n, k in cases]
     assert together.goodput == pytest.approx([c.goodput for c in alone], rel=1e-9)
     for i, choice in enumerate(alone):
-        again = goodput_of(times, noise, cases[i], Choice(*(float(c[i]) for c in together)))
+        again = goodput_of(times, noise, cases[i], BatchChoice(*(float(c[i]) for c in together)))
         assert again == pytest.approx(choice.goodput, rel=1e-9)
 
 
@@ -201,7 +196,7 @@ def test_more_cases_than_fit_a_chunk_are_all_answered() -> None:
 # ---- laws
 
 
-def goodput_of(times: StepTime, noise: Noise, shape: tuple[int, int], choice: Choice) -> float:
+def goodput_of(times: StepTime, noise: Noise, shape: tuple[int, int], choice: BatchChoice) -> float:
     if choice.goodput == 0.0:
         return 0.0
     nodes, replicas = shape
@@ -238,7 +233,7 @@ def test_efficiency_never_rises_and_never_falls_faster_than_the_batch_grows(
 
 @given(step_times, noises, limits, shapes)
 def test_the_best_batch_keeps_its_bounds_and_its_word(
-    times: StepTime, noise: Noise, bounds: Limits, shape: tuple[int, int]
+    times: StepTime, noise: Noise, bounds: BatchBounds, shape: tuple[int, int]
 ) -> None:
     replicas = shape[1]
 
@@ -258,6 +253,6 @@ def test_the_best_batch_keeps_its_bounds_and_its_word(
 
 @given(step_times, noises)
 def test_one_gpu_at_the_initial_batch_makes_its_throughput(times: StepTime, noise: Noise) -> None:
-    split = fixed_batch(times, noise, 1, 1, Limits(4096, 1, 1024), noise.init)
+    split = fixed_batch(times, noise, 1, 1, BatchBounds(4096, 1, 1024), noise.init)
 
     assert split.goodput == pytest.approx(times.throughput(1, 1, noise.init))

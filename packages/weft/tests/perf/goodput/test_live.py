@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from weft.base.step_times import StepTime
 from weft.core.events.report import Report
 from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.goodput.belief import row_of
 from weft.perf.goodput.beliefs import FittedBeliefs
-from weft.perf.goodput.model import StepTime
 
 TRUTH = StepTime(0.02, 0.001, 0.01, 0.002, 0.03, 0.004, 1.5)
 ADAPTIVE = Job(JobId("a"), demand=Demand(1, 1, 8), batch=BatchRange(64, 1024, 256))
@@ -20,15 +20,15 @@ FIXED = Job(JobId("f"), demand=Demand(1, 1, 8))
 CONFIGS = [Config("h200", 1, n) for n in (1, 2, 4, 8)]
 
 
-def table(*jobs: Job) -> Table:
-    rows = Table()
+def table(*jobs: Job) -> JobTable:
+    rows = JobTable()
     for seq, job in enumerate(jobs):
         rows.add(job, seq)
     return rows
 
 
 def report(replicas: int, local: int, accumulate: int = 1) -> Report:
-    """What `weft.train` says of a job whose true step times are known."""
+    """What `weft_train` says of a job whose true step times are known."""
     grad = float(TRUTH.grad(local))
     step = float(TRUTH.step(1, replicas, local)) + (accumulate - 1) * grad
     return Report(

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tests.reports import training_report
 
+from weft.base.step_times import StepTime
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, BatchRange, Config, Demand, Job, JobId, Slice
 from weft.core.scheduler import Scheduler
-from weft.core.state.table import Table
-from weft.perf.goodput.model import StepTime
+from weft.core.state.table import JobTable
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.policies.fifo import Fifo
 
@@ -35,13 +35,13 @@ def job(name: str, model: str = "bert", tenant: str = "", user: str = "") -> Job
 
 
 def report(replicas: int, progress: float = 0.0, factor: float = 1.0) -> Report:
-    """What `weft.train` says of a job whose true step times are known."""
+    """What `weft_train` says of a job whose true step times are known."""
     step_s, grad_s = (factor * float(s) for s in (TRUTH.step(1, replicas, 64), TRUTH.grad(64)))
     return training_report(replicas, progress, step_s, grad_s, grad_var=20.0, work=100_000.0)
 
 
-def table(*jobs: Job) -> Table:
-    rows = Table()
+def table(*jobs: Job) -> JobTable:
+    rows = JobTable()
     for seq, entry in enumerate(jobs):
         rows.add(entry, seq)
     return rows
@@ -85,12 +85,12 @@ def scheduler() -> Scheduler:
     """One that knows three jobs, of which `a` runs since 0 and reported at 30 and at 130."""
     made = Scheduler(Fifo(), parse_cluster("1x8:h200"), knowledge=Knowledge(pooled=PooledBeliefs()))
     for name in ("a", "b"):
-        made.recall(0.0, Submitted(job(name)))
+        made.apply_event(0.0, Submitted(job(name)))
     on = Allocation((Slice(made.state.cluster.nodes[0].id, (0, 1)),))
-    made.recall(0.0, Decided(1, {JobId("a"): on}))
-    made.recall(0.0, Started(JobId("a"), 1))
-    made.recall(30.0, Reported(JobId("a"), 1, report(2)))
-    made.recall(130.0, Reported(JobId("a"), 1, report(2, progress=0.1)))
+    made.apply_event(0.0, Decided(1, {JobId("a"): on}))
+    made.apply_event(0.0, Started(JobId("a"), 1))
+    made.apply_event(30.0, Reported(JobId("a"), 1, report(2)))
+    made.apply_event(130.0, Reported(JobId("a"), 1, report(2, progress=0.1)))
     return made
 
 

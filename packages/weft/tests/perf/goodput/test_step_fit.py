@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.perf.goodput.fit import GAMMA, Problem, Row, fit
-from weft.perf.goodput.measurements import Measurements
-from weft.perf.goodput.model import TINY, StepTime
+from weft.base.step_fit import GAMMA, FitProblem, FitRow
+from weft.base.step_times import TINY, StepTime
+from weft.perf.goodput.fit import fit
+from weft.perf.goodput.measurements import StepMeasurements
 
 TRUE = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
 ONE = ((1, 1, 128),)
@@ -19,12 +20,12 @@ NODE = (*TWO, (1, 2, 128), (1, 4, 128))
 ALL = (*NODE, (2, 8, 128), (2, 8, 256), (4, 16, 128))
 
 
-def measured(shapes: tuple[tuple[int, int, int], ...], times: StepTime = TRUE) -> list[Row]:
+def measured(shapes: tuple[tuple[int, int, int], ...], times: StepTime = TRUE) -> list[FitRow]:
     """Noise-free rows at given (nodes, replicas, samples per GPU)."""
-    return [Row(n, k, m, times.grad(m), times.step(n, k, m)) for n, k, m in shapes]
+    return [FitRow(n, k, m, times.grad(m), times.step(n, k, m)) for n, k, m in shapes]
 
 
-def off(times: StepTime, row: Row) -> float:
+def off(times: StepTime, row: FitRow) -> float:
     """How far the predicted step time is from a measured one, as a part of it."""
     return abs(float(times.step(row.nodes, row.replicas, row.local)) / row.step_s - 1.0)
 
@@ -138,7 +139,7 @@ def test_parameters_stay_in_bounds_and_measured_rows_are_explained(times: StepTi
 
 
 def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
-    problem = Problem(measured(ALL))
+    problem = FitProblem(measured(ALL))
     here = np.array([0.08, 0.0015, 0.03, 0.004, 0.05, 0.002, 1.7])
 
     pull = problem.at(here.tolist()).pull
@@ -156,7 +157,7 @@ def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
 def test_a_measurement_that_was_predicted_well_need_not_be_fitted(
     close: float, fitted_again: bool
 ) -> None:
-    own = Measurements(close=close)
+    own = StepMeasurements(close=close)
     for row in measured(ALL):
         own.observe(row)
     own.times()

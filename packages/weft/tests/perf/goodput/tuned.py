@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.core.model.job import Allocation, NodeId, Slice
-from weft.perf.goodput.adaptive import Tuner
+from weft.perf.goodput.adaptive import AdaptiveJob
 
 
 def on(*placement: int) -> Allocation:
@@ -12,7 +12,7 @@ def on(*placement: int) -> Allocation:
     )
 
 
-def run(tuner: Tuner, now: float = 0.0) -> float:
+def run(tuner: AdaptiveJob, now: float = 0.0) -> float:
     """Seconds until the job is done, asked again at every epoch's and round's end."""
     done = 0.0
     while done < tuner.length * (1.0 - 1e-9):

@@ -10,7 +10,7 @@ from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Resident
-from weft.perf.links.joined import Joined
+from weft.perf.links.joined import JoinedLinks
 from weft.perf.replay import Replay
 from weft.sim.physics import Physics
 
@@ -27,7 +27,7 @@ def resident(on: Allocation, traffic: Traffic | None = HALF, name: str = "a") ->
 
 
 def test_a_ring_over_pcie_is_slower_than_one_over_nvlink() -> None:
-    joined = Joined(RACKS)
+    joined = JoinedLinks(RACKS)
     inside = Traffic(iteration_s=1.0, share=0.5, gbit=0.5 * 8 * 58.925036)
 
     near = joined.speed(resident(held(("v100-0", (0, 3))), inside), ())
@@ -38,7 +38,7 @@ def test_a_ring_over_pcie_is_slower_than_one_over_nvlink() -> None:
 
 
 def test_a_link_is_shared_by_the_jobs_that_cross_it_while_they_send() -> None:
-    joined = Joined(RACKS)
+    joined = JoinedLinks(RACKS)
     crossing = resident(held(("v100-0", (0,)), ("v100-2", (0,))))
     other = resident(held(("v100-1", (0,)), ("v100-3", (0,))), name="b")  # the same racks' uplinks
     inside = resident(held(("v100-0", (1,)), ("v100-1", (1,))), name="c")  # the same card
@@ -61,19 +61,19 @@ def test_a_link_is_shared_by_the_jobs_that_cross_it_while_they_send() -> None:
 def test_links_that_nobody_knows_or_minds_change_nothing(
     cluster: Cluster, on: Allocation, traffic: Traffic | None
 ) -> None:
-    assert Joined(cluster).speed(resident(on, traffic), ()) == 1.0
+    assert JoinedLinks(cluster).speed(resident(on, traffic), ()) == 1.0
 
 
 def test_without_a_truth_about_devices_a_claim_gives_its_part() -> None:
     on = held(("v100-0", (0,)), share=0.25)
 
-    assert Joined(RACKS).speed(resident(on), ()) == 0.25
+    assert JoinedLinks(RACKS).speed(resident(on), ()) == 0.25
 
 
 def test_a_job_goes_faster_once_the_other_left_the_link() -> None:
     jobs = [Job(JobId(n), demand=Demand(2), traffic=HALF) for n in ("a", "b")]
     trace = Trace("t", tuple((job, Truth(100.0)) for job in jobs))
-    joined = Joined(RACKS)
+    joined = JoinedLinks(RACKS)
     physics = Physics(trace, Replay(0.0), coupling=joined, places=joined.places)
     first, second = (held((f"v100-{i}", (0,)), (f"v100-{i + 2}", (0,))) for i in (0, 1))
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, TimeShift
 from weft.core.model.topology import Uplink
 from weft.core.protocols import Resident
@@ -14,7 +14,7 @@ from weft.perf.network.in_phase import InPhase, Sender, iteration_seconds, simul
 
 LINK = Uplink("rack", 50.0)
 # Half of an iteration of 200 ms it sends at 40 Gbit/s.
-HALF = Traffic(0.2, 0.5, 4.0, phases=(Phase(0.1, 0.1, 40.0),))
+HALF = Traffic(0.2, 0.5, 4.0, phases=(TrafficPhase(0.1, 0.1, 40.0),))
 
 
 def resident(name: str, traffic: Traffic = HALF, shift: float | None = None) -> Resident:
@@ -54,7 +54,7 @@ def test_the_bandwidth_told_gives_the_mean_iteration() -> None:
 
 def test_rates_are_max_min_fair_over_several_links() -> None:
     """The one on both links is held to its part of the narrow one; the wide one has the rest."""
-    busy = Traffic(1.0, 1.0, 40.0, phases=(Phase(0.0, 1.0, 40.0),))
+    busy = Traffic(1.0, 1.0, 40.0, phases=(TrafficPhase(0.0, 1.0, 40.0),))
     senders = [Sender(busy, None, (0, 1)), Sender(busy, None, (0,)), Sender(busy, None, (1,))]
 
     both, narrow, wide = (
@@ -66,7 +66,10 @@ def test_rates_are_max_min_fair_over_several_links() -> None:
 
 
 def test_the_same_jobs_are_asked_about_in_any_order() -> None:
-    a, b = resident("a"), resident("b", Traffic(0.3, 0.4, 5.0, phases=(Phase(0.1, 0.12, 41.0),)))
+    a, b = (
+        resident("a"),
+        resident("b", Traffic(0.3, 0.4, 5.0, phases=(TrafficPhase(0.1, 0.12, 41.0),))),
+    )
 
     first = iteration_seconds(a, {LINK: [b]})
 

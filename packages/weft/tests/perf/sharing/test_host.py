@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,9 @@ from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.host import ByModel, Law, epoch, load_shipped, read_tables
+from weft.perf.sharing.host import ByModel, HostLaw, epoch, load_shipped, read_tables
 
-ROOT = Path(__file__).resolve().parents[3]
-DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data")) / "synergy"
 SMALL = Sensitivity((1.0, 3.0), (20.0, 60.0), ((0.2, 0.5), (0.4, 1.0)))
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the published tables are not here")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +62,7 @@ def test_another_share_in_proportion_is_another_unit() -> None:
 
 
 def test_a_law_is_the_least_of_gpu_cores_and_storage() -> None:
-    law = Law(top=2.0, core=0.5, power=1.0, stream=0.9, data_gb=100.0, need_gb=30.0)
+    law = HostLaw(top=2.0, core=0.5, power=1.0, stream=0.9, data_gb=100.0, need_gb=30.0)
 
     assert law.at(2.0, 200.0) == 1.0
     assert law.at(24.0, 200.0) == 2.0
@@ -91,9 +88,8 @@ def test_models_are_known_by_several_names_and_others_not_at_all() -> None:
     assert known(Job(JobId("j"), model="unheard-of")) is None
 
 
-@needs_data
-def test_the_shipped_laws_come_close_to_the_published_tables() -> None:
-    for name, table in read_tables(DATA).items():
+def test_the_shipped_laws_come_close_to_the_published_tables(data: Callable[[str], Path]) -> None:
+    for name, table in read_tables(data("synergy")).items():
         off = np.abs(np.array(load_shipped()[name].speeds) / np.array(table.speeds) - 1.0)
 
         assert np.median(off) < 0.12, name

@@ -14,13 +14,15 @@ from weft.core.errors import InvalidConfig
 from weft.perf.sharing.interference import (
     MPS,
     TIMESLICING,
+    UNKNOWN,
+    Features,
     dump,
     fits_memory,
     load_shipped,
     parse,
     rates,
+    settle,
 )
-from weft.perf.sharing.interference_law import UNKNOWN, Features, settle
 
 SHARE = st.floats(0.0, 1.0)
 JOBS = st.builds(

@@ -13,8 +13,8 @@ from weft.core.model.trace import Detail, Trace, Truth
 from weft.core.protocols import SimulatedJob
 from weft.formulas.training.regimes import Regimes
 from weft.perf.replay import Replay
+from weft.perf.training.layered import InRegimes
 from weft.perf.training.learner import Learner
-from weft.perf.training.regimes import InRegimes
 
 RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0}, 1000.0)

@@ -13,11 +13,10 @@ from weft.core.model.trace import Truth
 from weft.formulas.training.convergence import Curve
 from weft.formulas.training.tasks import tasks_of
 from weft.perf.replay import Replay
-from weft.perf.training.layered import Layered, Losing, Served
-from weft.perf.training.layers import even, network_of, speed
+from weft.perf.training.layered import Layered, LayeredJob, Losing, even, network_of, speed
 from weft.perf.training.learner import Learner
 from weft.testing import cluster_of
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 from weft.traces.synthetic.training import LOSSES, SERVERS
 
 HINTS = {
@@ -43,7 +42,7 @@ def test_a_job_runs_at_the_exact_speed_of_its_layers() -> None:
 
     # 32 samples on each of 4 workers; 2 of 4 workers share a server from afar: 0.5 s exposed.
     step = 32 * 0.01 + 0.5 + 2 * 0.5 * 2 / 4
-    assert isinstance(agent, Served)
+    assert isinstance(agent, LayeredJob)
     assert pace.rate == pytest.approx(100.0 / 10 / step)
     assert pace.report is not None
     assert pace.report.values() == pytest.approx(
@@ -124,7 +123,7 @@ def test_nothing_is_known_of_plain_jobs() -> None:
 
 
 def test_drawn_jobs_are_sound_and_the_same_for_the_same_seed() -> None:
-    first, again = (SERVERS.generate(Request(seed=5, jobs=50)) for _ in range(2))
+    first, again = (SERVERS.generate(DrawRequest(seed=5, jobs=50)) for _ in range(2))
 
     assert first.jobs == again.jobs
     for job, _ in first:
@@ -136,7 +135,7 @@ def test_drawn_jobs_are_sound_and_the_same_for_the_same_seed() -> None:
 
 
 def test_drawn_losses_spend_most_of_a_job_on_the_last_few_per_cent() -> None:
-    trace = LOSSES.generate(Request(seed=5, jobs=80))
+    trace = LOSSES.generate(DrawRequest(seed=5, jobs=80))
 
     parts = [t.curve.reached(0.9) / t.curve.iterations for _, t in trace if t.curve is not None]
 

@@ -9,8 +9,8 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.formulas.training.tasks import Task, Tasks, tasks_of, utility_of
-from weft.perf.training.layers import (
-    Layer,
+from weft.perf.training.layered import (
+    ModelLayer,
     Network,
     all_reduce_s,
     apart,
@@ -24,7 +24,7 @@ from weft.perf.training.layers import (
 )
 
 # 125 MB over 1 Gb/s take a second one way.
-LAYERS = (Layer(0.01, 1.0, 125.0), Layer(0.02, 2.0, 125.0), Layer(0.03, 3.0, 125.0))
+LAYERS = (ModelLayer(0.01, 1.0, 125.0), ModelLayer(0.02, 2.0, 125.0), ModelLayer(0.03, 3.0, 125.0))
 NETWORK = Network(LAYERS, 1.0)
 TASKS = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 2, 8, 12800.0, 128.0)
 
@@ -129,7 +129,7 @@ def test_hints_tell_tasks_layers_and_worth() -> None:
 
     assert tasks is not None
     assert (tasks.steps, tasks.sync, tasks.servers, tasks.most_servers) == (10.0, False, 2, 8)
-    assert network == Network((Layer(0.0, 0.1, 5.0),), 2.0)
+    assert network == Network((ModelLayer(0.0, 0.1, 5.0),), 2.0)
     assert utility is not None
     assert utility.at(1e9) == pytest.approx(2.0)
     plain = Job(JobId("b"))

@@ -10,7 +10,7 @@ import pytest
 from weft.core.events.report import Report
 from weft.core.model.job import Demand, Job, JobId
 from weft.perf.training.learner import Learner
-from weft.policies.slaq import reduction
+from weft_papers.slaq.policy import reduction
 
 JOB = Job(JobId("a"), demand=Demand(2, 1, 4))
 

@@ -51,7 +51,7 @@ def fragmented(rule: Defrag, left: float = 36_000.0, **more: object) -> Schedule
 
 def decide(scheduler: Scheduler, gpus: int = 4, at: float = 2000.0) -> Plan:
     gang = Job(JobId("gang"), submitted=at, demand=Demand(gpus))
-    _, due = scheduler.take_in(at, [Submitted(gang)])
+    _, due = scheduler.apply_events(at, [Submitted(gang)])
     assert due
     return scheduler.propose(at)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,17 +18,19 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import INTERVAL, PointPredictor
-from weft.core.knowledge.predictor import Asks
-from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.knowledge.predictor import PredictorNeeds
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Tier
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
+from weft.core.spec.registry import build
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.pieces.wrap.easy import Easy
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
@@ -66,6 +68,34 @@ def test_who_came_later_and_may_stay_for_long_does_not_start_where_one_waits_for
     )
 
     assert (started(without), started(kept)) == ({SMALL}, set())
+    assert kept.blockers[SMALL] is Blocker.KEPT
+    assert kept.reasons[SMALL] == (
+        "waits for 1 GPU; what is free is kept for large, which came before it and waits for 4 GPUs"
+    )
+
+
+def test_the_reason_names_no_job_of_another_tenant_and_is_taken_back() -> None:
+    jobs = plain("large", 4), replace(plain("small", 1, 100.0), tenant="other")
+    view = waiting_for(*jobs, now=700.0)
+    policy = Easy(OVERTAKING)
+
+    first = policy.decide(view)
+    again = policy.decide(replace(view, memory=first.memory))
+    view.table.set_priority(view.table.row(SMALL), 1.0, Tier.GUARANTEED)
+    later = policy.decide(replace(view, memory=again.memory))
+
+    assert "kept for a job of another tenant, which" in first.reasons[SMALL]
+    assert SMALL not in again.reasons  # said once
+    assert later.reasons[SMALL] == ""
+    assert started(later) == {SMALL}
+
+
+def test_an_opportunistic_job_uses_what_is_kept_even_if_it_cannot_save() -> None:
+    small = replace(plain("small", 1, 100.0), tier=Tier.OPPORTUNISTIC)
+
+    assert started(Easy(OVERTAKING).decide(waiting_for(plain("large", 4), small, now=700.0))) == {
+        SMALL
+    }
 
 
 @pytest.mark.parametrize(
@@ -201,7 +231,7 @@ class Spread(PointPredictor, NothingLearnt):
     """Quantiles of each job by name, as a table says."""
 
     label = "spread"
-    asks = Asks()
+    asks = PredictorNeeds()
     left: ClassVar = {
         "a": {0.5: 100.0, 0.9: 400.0},
         "b": {0.5: 200.0, 0.9: 300.0},
@@ -211,10 +241,10 @@ class Spread(PointPredictor, NothingLearnt):
         "short": {0.5: 0.5, 0.8: 0.5},
     }
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         return self.quantiles(table, now, (0.5,))[:, 0]
 
-    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+    def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         return np.array([[self.left[job.id][quantile] for quantile in p] for job in table.jobs])
 
     def learn(self, ended: Ended) -> None:
@@ -282,3 +312,82 @@ def test_nothing_is_kept_while_only_jobs_that_can_be_stopped_are_in_the_way(
     view = beside_elastic(plain("large", 4), plain("small", 1, 100.0, 2_000.0), now=now)
 
     assert started(Easy(OVERTAKING).decide(view)) == starts
+
+
+def beside_a_gang(policy: str = "fifo:backfill=true", **later: Any) -> Plan:
+    """A gang of 4 waits for two nodes of T4s, one GPU of which is free; an A100 node is idle."""
+    nodes = (Node(NodeId("t1"), "t4", 2), Node(NodeId("t2"), "t4", 2), Node(NodeId("a1"), "z", 2))
+    state = State(Cluster(nodes))
+    state.fold(0.0, Submitted(plain("runs", 3)))
+    on = Allocation((state.free.slice_of(0, 0b10), state.free.slice_of(1, 0b11)))
+    state.fold(0.0, Decided(1, {JobId("runs"): on}))
+    state.fold(0.0, Started(JobId("runs"), 1))
+    jobs = plain("large", 4, 1.0), replace(plain("small", 1, 2.0), **later)
+    for job in sorted(jobs, key=lambda job: job.submitted):
+        state.fold(job.submitted, Submitted(job))
+    view = View(10.0, state.table, state.cluster, state.free, Knowledge(Hinted()))
+    inner: Policy = build("policy", policy)
+    return Easy(inner).decide(view)
+
+
+def nodes_of(plan: Plan) -> list[str]:
+    on = plan.changes[SMALL]
+    return [] if on is None else [part.node for part in on.slices]
+
+
+def test_a_later_job_starts_where_no_earlier_one_waits() -> None:
+    assert nodes_of(beside_a_gang()) == ["a1"]
+    assert nodes_of(beside_a_gang(demand=Demand(1, kinds=("t4",)))) == ["t1"]  # it has no choice
+    assert nodes_of(beside_a_gang(demand=Demand(1, kinds=("t4", "z")))) == ["a1"]
+    assert nodes_of(beside_a_gang(priority=1.0)) == ["t1"]  # it is more important
+    assert nodes_of(beside_a_gang(submitted=0.5)) == ["t1"]  # it came first
+
+
+def test_a_job_that_the_policy_can_stop_starts_where_it_likes() -> None:
+    assert nodes_of(beside_a_gang("srtf", preemptible=True)) == ["t1"]
+    assert nodes_of(beside_a_gang(preemptible=True)) == ["a1"]  # this policy stops no job
+
+
+def test_later_jobs_leave_the_node_that_an_earlier_one_gets_first() -> None:
+    # Node 0 is free but for one job of 100 s, node 1 but for one of 9000 s.
+    runs = (0, 0b0001, plain("soon", 1, 0.0, 800.0)), (1, 0b0001, plain("long", 1, 0.0, 9000.0))
+
+    plan = Easy(OVERTAKING).decide(on_two_nodes(*runs, large=4, now=100.0))
+
+    assert [part.node for part in plan.changes[SMALL].slices] == ["v100-1"]  # type: ignore[union-attr]
+
+
+# ---- after a failure at the start
+
+
+@pytest.mark.parametrize(
+    ("bad", "busy", "node"),
+    [
+        ((), (), "v100-0"),
+        (("v100-0",), (), "v100-1"),
+        (("v100-0", "v100-1"), (), "v100-2"),
+        (("v100-0",), ("v100-1", "v100-2"), "v100-0"),  # better than none
+        (("v100-1",), (), "v100-0"),
+    ],
+)
+def test_a_job_that_failed_at_its_start_is_tried_on_another_node(
+    bad: tuple[str, ...], busy: tuple[str, ...], node: str
+) -> None:
+    state, knowledge = State(parse_cluster("3x2:v100")), Knowledge()
+    for number, name in enumerate(busy):
+        state.fold(0.0, Submitted(plain(name, 2)))
+        held = Allocation((state.free.slice_of(state.cluster.index[NodeId(name)], 0b11),))
+        state.fold(0.0, Decided(number + 1, {JobId(name): held}))
+    job = plain("small", 2)
+    state.fold(0.0, Submitted(job))
+    for name in bad:
+        where = state.cluster.index[NodeId(name)]
+        knowledge.note_failed_start(job, Allocation((Slice(NodeId(name), (0, 1)),)))
+        assert state.cluster.nodes[where].id == name
+
+    view = View(0.0, state.table, state.cluster, state.free, knowledge)
+    on = Easy(Fifo()).decide(view).changes[SMALL]
+
+    assert on is not None and [part.node for part in on.slices] == [node]
+    knowledge.forget(job)
+    assert not knowledge.failed_on

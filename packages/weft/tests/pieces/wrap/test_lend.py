@@ -313,3 +313,28 @@ def test_what_is_used_grows_with_time_alone() -> None:
 
     assert isinstance(memory, LendMemory)
     assert memory.used == {"a": 100.0}
+
+
+@dataclass(frozen=True)
+class NewestFirst:
+    """Stops the oldest for the newest."""
+
+    about: ClassVar[About] = About("newest", "a test")
+
+    def decide(self, view: View) -> Plan:
+        if not view.waiting().any():
+            return Plan()
+        oldest, on = next(iter(view.held().items()))
+        newest = view.job(len(view.table) - 1)
+        gpus = sum(1 << gpu for gpu in on.slices[0].gpus[: newest.demand.gpus])
+        return Plan({oldest: None, newest.id: Allocation((view.free.slice_of(0, gpus),))})
+
+
+@pytest.mark.parametrize(("size", "swapped"), [(4, False), (2, True)])
+def test_a_job_on_loan_is_not_stopped_for_a_later_one_like_it(size: int, swapped: bool) -> None:
+    jobs = [("a1", "a", 4, True), ("a2", "a", 4, True), ("a3", "a", size, False)]
+    policy = Lend(NewestFirst(), OWN, min_run_s=100.0)
+
+    changes = policy.decide(view(state_of("1x8:a100", *jobs), 500.0)).changes
+
+    assert bool(changes) is swapped

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.policy import Policy
@@ -52,12 +54,33 @@ def test_the_higher_class_starts_first_whenever_it_came() -> None:
 
 def test_an_opportunistic_job_uses_what_idles_until_a_higher_one_can_start() -> None:
     view = running(4, job("hold", 1), then=(job("big", 4), job("filler", 1, -1.0)))
-    firm = running(
-        4, job("hold", 1), then=(job("big", 4), replace(job("f", 1, -1.0), preemptible=False))
-    )
 
     assert list(policy().decide(view).changes) == ["filler"]
-    assert not policy().decide(firm).changes  # it would be in the way until its end
+
+
+@pytest.mark.parametrize("rules", ["priority|firm", "easy|priority|firm|steady"])
+def test_an_opportunistic_job_that_cannot_save_uses_what_idles_and_gives_way(rules: str) -> None:
+    filler = replace(job("filler", 1, -1.0), preemptible=False)
+    big = replace(job("big", 4), preemptible=False)
+    idle = running(4, replace(job("hold", 1), preemptible=False), then=(big, filler))
+    taken = running(4, filler, then=(big,))
+
+    for spec in ("fifo", "fifo:backfill=true", "las"):
+        decide = policy(f"{rules}|{spec}").decide
+        assert list(decide(idle).changes) == ["filler"]
+        assert {name: to is not None for name, to in decide(taken).changes.items()} == {
+            "filler": False,
+            "big": True,
+        }
+
+
+def test_a_job_that_is_raised_from_the_lowest_class_is_no_longer_stopped() -> None:
+    filler = replace(job("filler", 4, -1.0), preemptible=False)
+    view = running(4, filler, then=(job("big", 4, 1.0),))
+
+    view.table.set_priority(view.table.row(filler.id), 0.0, Tier.GUARANTEED)
+
+    assert not policy("priority|firm|fifo").decide(view).changes
 
 
 def test_a_lower_priority_gives_way_and_its_reason_names_the_other_job() -> None:
@@ -161,3 +184,13 @@ def test_a_lower_class_has_what_the_higher_one_leaves_though_its_policy_would_ta
 
     assert set(decided("srtf", held, newer, small)) == {"held", "newer", "small"}
     assert list(decided("priority|srtf", held, newer, small)) == ["small"]
+
+
+def test_who_is_stopped_by_the_policy_inside_is_told_nothing_for_it() -> None:
+    held = timed("long", 2, 900.0), timed("filler", 2, 5.0, -1.0)
+    view = with_knowledge(running(4, *held, then=(timed("short", 4, 9.0),)), predictor=Hinted())
+
+    plan = policy("priority|srtf").decide(view)
+
+    assert {name for name, to in plan.changes.items() if to is None} == {"long", "filler"}
+    assert plan.reasons.keys() == plan.blockers.keys() == {"filler"}

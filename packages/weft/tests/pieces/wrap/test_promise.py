@@ -22,13 +22,13 @@ from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.pieces.size.promised import PromiseMemory
 from weft.pieces.wrap.promise import KeepPromises
-from weft.pieces.wrap.tenants.quota import Quota, Shape
-from weft.policies.antman.policy import Antman
-from weft.policies.elasticflow import ElasticFlow
+from weft.pieces.wrap.tenants.quota import NarrowedView, Quota
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
 from weft.stack.wrapper import WrapperMemory
 from weft.testing.build import FixedPredictor, cluster_of, view_of
+from weft_papers.antman.policy import Antman
+from weft_papers.elasticflow.policy import ElasticFlow
 
 DUE, NOW = JobId("due"), 100.0
 
@@ -390,7 +390,7 @@ def test_a_rule_narrows_a_job_to_sizes_at_which_one_of_its_plans_runs(
     able = tuple(map(read_execution, plans))
     view = view_of(8, Job(DUE, demand=Demand(2, 1, 4), plans=able))
 
-    job = Shape(np.zeros(1, dtype=bool), {0: 1}).view(view, None, Plan()).job(0)
+    job = NarrowedView(np.zeros(1, dtype=bool), {0: 1}).view(view, None, Plan()).job(0)
 
     assert job.demand.max == most
     assert job.plans == tuple(map(read_execution, left))
@@ -423,3 +423,52 @@ def test_a_job_that_holds_more_than_it_was_promised_makes_room_for_another_promi
     plan = build("policy", "promise|sia").decide(view)
 
     assert gpus_after(view, plan) == {"first": 1, "due": 1}
+
+
+def promised_on(cluster: str, kinds: tuple[str, ...], spec: str) -> tuple[View, object]:
+    """A job that was promised its deadline on machines of one kind, and what is remembered."""
+    view = view_of(cluster, due_job(600.0, 1500.0, Demand(4, kinds=kinds)))
+    plan = build("policy", spec).decide(view)
+    assert plan.promised == {DUE}
+    return view, plan.memory
+
+
+@pytest.mark.parametrize("spec", ["promise|fifo", "elasticflow"])
+@pytest.mark.parametrize("left", ["", "1x4:a100"])  # what is there besides
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_promise_outlives_the_absence_of_all_machines_of_its_kind(
+    spec: str, left: str, remembered: bool
+) -> None:
+    view, memory = promised_on("1x4:v100", ("v100",), spec)
+    view.table.promised.update(() if remembered else {DUE})
+    elsewhere = State(cluster_of(left or 0))
+    gone = replace(view, now=60.0, cluster=elsewhere.cluster, free=elsewhere.free)
+
+    away = build("policy", spec).decide(replace(gone, memory=memory if remembered else None))
+    back = build("policy", spec).decide(replace(view, now=899.0, memory=away.memory))
+
+    assert not away.changes
+    assert not away.rejected
+    assert not back.rejected  # too late now to be promised anything, but it was
+    assert gpus_after(view, back) == {"due": 4}
+
+
+@pytest.mark.parametrize("spec", ["promise|fifo", "elasticflow"])
+def test_a_promise_is_kept_on_another_kind_while_its_own_is_away(spec: str) -> None:
+    view, memory = promised_on("1x4:v100", (), spec)
+    elsewhere = State(cluster_of("1x4:a100"))
+    gone = replace(view, now=899.0, cluster=elsewhere.cluster, free=elsewhere.free)
+
+    plan = build("policy", spec).decide(replace(gone, memory=memory))
+
+    assert not plan.rejected
+    assert gpus_after(view, plan) == {"due": 4}
+
+
+def test_a_deadline_that_no_machine_can_keep_is_declined_in_these_words() -> None:
+    view = view_of("1x4:a100", due_job(600.0, 1500.0, Demand(4, kinds=("v100",))))
+
+    plan = build("policy", "promise|fifo").decide(view)
+
+    words = "no deadline can be promised: no machine that due may use is there"
+    assert plan.rejected == {DUE: words}

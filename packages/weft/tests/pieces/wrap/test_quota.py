@@ -13,8 +13,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
-from weft.pieces.wrap.tenants.quota import Quota
-from weft.pieces.wrap.tenants.rules import fill
+from weft.pieces.wrap.tenants.quota import Quota, fill
 from weft.policies.fifo import Fifo
 from weft.testing.build import cluster_of, view_of
 

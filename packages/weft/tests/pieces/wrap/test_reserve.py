@@ -71,7 +71,7 @@ def test_one_drained_gpu_is_not_used_and_the_rest_of_its_node_is(how: str) -> No
 
     assert devices(plan.changes[A]) == {(N0, 0), (N0, 2), (N0, 3)}
     assert plan.blockers == {B: Blocker.RESERVED}
-    assert plan.reasons[B] == "waits for 1 GPU; the free GPUs are kept: w0"
+    assert plan.reasons[B] == "waits for 1 GPU; what is free is kept: w0"
 
 
 def test_who_would_not_fit_on_what_is_kept_either_is_not_told_of_it() -> None:
@@ -98,7 +98,7 @@ def test_who_must_leave_and_finds_no_other_place_is_stopped() -> None:
     plan = reserve(f"{N0}:0").decide(view(state))
 
     assert plan.changes == {A: None}
-    assert plan.reasons[A] == "waits for 4 GPUs; the free GPUs are kept: w0"
+    assert plan.reasons[A] == "waits for 4 GPUs; what is free is kept: w0"
 
 
 @pytest.mark.parametrize("inner", ["srtf", "las", "priority|fifo:backfill=true"])

@@ -15,11 +15,11 @@ from weft.core.events.actions import Start, Stop
 from weft.core.events.event import Cancelled, Decided, Event, Reported, Started, Stopped, Submitted
 from weft.core.events.job_end import Ended
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Config, Demand, Job, JobId
 from weft.core.plan.about import About, Controls
@@ -29,11 +29,11 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
-from weft.pieces.wrap.steady import Steady, SteadyMemory
+from weft.pieces.wrap.steady import SteadyMemory, SteadyWrapper
 
 A, B = JobId("a"), JobId("b")
 STEP = Report(step_s=1.0, grad_s=0.9, last_s=1.0, batch=8.0, per_gpu=4.0, replicas=2.0)
@@ -82,7 +82,7 @@ def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_l
     state = running(A, gpus=4)
     state.fold(10.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
 
-    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 10.0))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0).decide(view(state, 10.0))
 
     assert plan.changes == {}
     assert plan.wake_at == 60.0
@@ -103,7 +103,7 @@ class Soon(Equal):
 def test_who_is_left_alone_is_looked_at_again_though_nobody_waits() -> None:
     state = running(A, gpus=2)
 
-    plan, soon = (Steady(inner).decide(view(state, 10.0)) for inner in (Equal(), Soon()))
+    plan, soon = (SteadyWrapper(inner).decide(view(state, 10.0)) for inner in (Equal(), Soon()))
 
     assert (plan.changes, plan.wake_at) == ({}, 60.0)
     assert (soon.changes, soon.wake_at) == ({}, 15.0)
@@ -114,7 +114,7 @@ def test_a_minute_is_what_is_left_unless_told_otherwise(now: float, gives_way: b
     state = running(A, gpus=4)
     state.fold(now, Submitted(Job(B, demand=Demand(1, 1, 4))))
 
-    plan = Steady(Equal()).decide(view(state, now))
+    plan = SteadyWrapper(Equal()).decide(view(state, now))
 
     assert (B in plan.changes) == gives_way
 
@@ -122,7 +122,7 @@ def test_a_minute_is_what_is_left_unless_told_otherwise(now: float, gives_way: b
 def test_what_was_said_is_said_once_and_taken_back_when_it_holds_no_more() -> None:
     state = running(A, gpus=4)
     state.fold(10.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
-    steady = Steady(Equal(), min_run_s=60.0)
+    steady = SteadyWrapper(Equal(), min_run_s=60.0)
 
     first = steady.decide(view(state, 10.0))
     second = steady.decide(view(state, 20.0, first.memory))
@@ -135,7 +135,7 @@ def test_after_a_while_it_gives_way() -> None:
     state = running(A, gpus=4)
     state.fold(60.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
 
-    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 60.0))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0).decide(view(state, 60.0))
 
     held = view(state, 60.0).after(plan)
     assert {job: on.gpus for job, on in held.items()} == {A: 2, B: 2}
@@ -147,7 +147,7 @@ def test_after_a_while_it_gives_way() -> None:
 def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, grows: bool) -> None:
     state = running(A, gpus=2)  # as far as anybody knows it runs as long again, at twice the speed
 
-    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(view(state, ran))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0, margin=2.0).decide(view(state, ran))
 
     assert (A in plan.changes) == grows
 
@@ -155,7 +155,7 @@ def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, gr
 class ThreeTimes(LinearBeliefs):
     """An a100 is three times as fast as any other GPU."""
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         times = [3.0 if config.kind == "a100" else 1.0 for config in configs]
         return np.asarray(super().goodputs(table, configs) * np.array(times))
 
@@ -186,7 +186,7 @@ def test_it_moves_to_as_many_gpus_of_a_faster_kind_where_that_pays(
     state.fold(0.0, Started(A, 1))
     seen = replace(view(state, ran), knowledge=Knowledge(beliefs=ThreeTimes()))
 
-    plan = Steady(Elsewhere(), min_run_s=60.0, margin=2.0).decide(seen)
+    plan = SteadyWrapper(Elsewhere(), min_run_s=60.0, margin=2.0).decide(seen)
 
     assert (A in plan.changes) == moves
 
@@ -196,9 +196,9 @@ class Over(PointPredictor, NothingLearnt):
     """Every job should have ended by now."""
 
     label = "over"
-    asks = Asks()
+    asks = PredictorNeeds()
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         return np.zeros(len(table))
 
     def learn(self, ended: Ended) -> None:
@@ -208,7 +208,7 @@ class Over(PointPredictor, NothingLearnt):
 def test_who_runs_longer_than_predicted_is_taken_to_run_as_long_again_and_may_grow() -> None:
     known = replace(view(running(A, gpus=2), 500.0), knowledge=Knowledge(Over()))
 
-    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)
+    plan = SteadyWrapper(Equal(), min_run_s=60.0, margin=2.0).decide(known)
 
     assert A in plan.changes
 
@@ -219,10 +219,10 @@ def test_its_own_progress_tells_better_than_a_prediction(progress: float, grows:
     on = state.table.allocations[0]
     assert on is not None
     changed = replace(STEP, progress=progress, work=1e6)
-    pooled.observe(Job(A), "v100", changed, Attempt(1, on, 0.0, 500.0, 500.0))
+    pooled.observe(Job(A), "v100", changed, AttemptSource(1, on, 0.0, 500.0, 500.0))
     known = replace(view(state, 500.0), knowledge=Knowledge(Over(), pooled=pooled))
 
-    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)
+    plan = SteadyWrapper(Equal(), min_run_s=60.0, margin=2.0).decide(known)
 
     assert (A in plan.changes) == grows
 
@@ -244,7 +244,7 @@ def test_who_changes_as_it_trains_is_left_alone_for_ten_times_what_that_takes(
     state = running(A, gpus=4)
     state.fold(now, Submitted(Job(B, demand=Demand(1, 1, 4))))
 
-    plan = Steady(Equal(), min_run_s=60.0).decide(live_view(state, now))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0).decide(live_view(state, now))
 
     held = live_view(state, now).after(plan)
     assert {job: on.gpus for job, on in held.items()} == ({A: 2, B: 2} if gives_way else {A: 4})
@@ -259,7 +259,7 @@ def test_who_changes_as_it_trains_is_not_stopped_sooner_for_that() -> None:
     state = running(A, gpus=4)
     state.fold(6.0, Submitted(Job(B, demand=Demand(4, 4, 4))))
 
-    plan = Steady(Stops(), min_run_s=60.0).decide(live_view(state, 6.0))
+    plan = SteadyWrapper(Stops(), min_run_s=60.0).decide(live_view(state, 6.0))
 
     assert (plan.changes, plan.wake_at) == ({}, 60.0)
 
@@ -267,7 +267,7 @@ def test_who_changes_as_it_trains_is_not_stopped_sooner_for_that() -> None:
 def test_it_grows_live_where_that_saves_more_than_the_pause() -> None:
     state = running(A, gpus=2)
 
-    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(live_view(state, 20.0))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0, margin=2.0).decide(live_view(state, 20.0))
 
     assert A in plan.changes
 
@@ -279,19 +279,19 @@ def test_policies_that_choose_no_sizes_are_left_alone() -> None:
         def decide(self, view: View) -> Plan:
             return Plan({A: None})
 
-    plan = Steady(Stops(), min_run_s=60.0).decide(view(running(A, gpus=4), 1.0))
+    plan = SteadyWrapper(Stops(), min_run_s=60.0).decide(view(running(A, gpus=4), 1.0))
 
     assert plan.changes == {A: None}
 
 
 def test_times_below_nothing_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="min_run_s"):
-        Steady(Equal(), min_run_s=-1.0)
+        SteadyWrapper(Equal(), min_run_s=-1.0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0.1, 90.0)), max_size=30))
 def test_nobody_is_changed_twice_within_the_time(comings: list[tuple[str, float]]) -> None:
-    scheduler = Scheduler(Steady(Equal(), min_run_s=60.0), parse_cluster("1x4:v100"))
+    scheduler = Scheduler(SteadyWrapper(Equal(), min_run_s=60.0), parse_cluster("1x4:v100"))
     began: dict[JobId, float] = {}
     now = 0.0
     for name, pause in comings:
@@ -335,7 +335,7 @@ def test_ages_come_from_what_is_remembered() -> None:
     state.fold(100.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
     memory = SteadyMemory(since={A: (1, 90.0)})
 
-    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 100.0, memory))
+    plan = SteadyWrapper(Equal(), min_run_s=60.0).decide(view(state, 100.0, memory))
 
     assert plan.changes == {}
     assert np.isclose(plan.wake_at or 0.0, 150.0)

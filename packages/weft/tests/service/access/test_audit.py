@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from weft.service.access.audit import AuditLog, Wanted
+from weft.service.access.audit import AuditFilter, AuditLog
 from weft.service.responses.admin import AuditEntry
 
 
@@ -26,7 +26,7 @@ def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path
     for number in range(20):
         log.record(entry(number))
 
-    kept = numbers(log.find(Wanted(), 100))
+    kept = numbers(log.find(AuditFilter(), 100))
 
     assert kept == list(range(20 - len(kept), 20))
     assert 3 <= len(kept) < 20
@@ -51,8 +51,8 @@ def test_it_is_appended_to_after_a_restart(tmp_path: Path) -> None:
     second = AuditLog(tmp_path / "log")
     second.record(entry(2))
 
-    assert numbers(second.find(Wanted(), 10)) == [1, 2]
-    assert numbers(second.find(Wanted(), 1)) == [2]
+    assert numbers(second.find(AuditFilter(), 10)) == [1, 2]
+    assert numbers(second.find(AuditFilter(), 1)) == [2]
 
 
 def test_filters_narrow_it_down() -> None:
@@ -61,8 +61,8 @@ def test_filters_narrow_it_down() -> None:
         status = 403 if number % 2 else 200
         log.record(entry(number, status, "ann" if number < 3 else "bob"))
 
-    assert numbers(log.find(Wanted(failed=True), 9)) == [1, 3, 5]
-    assert numbers(log.find(Wanted(name="bob", failed=True), 9)) == [3, 5]
-    assert numbers(log.find(Wanted(since=2.0, until=3.0), 9)) == [2, 3]
-    assert numbers(log.find(Wanted(about="jobs/4"), 9)) == [4]
-    assert numbers(log.find(Wanted(tenant="b"), 9)) == []
+    assert numbers(log.find(AuditFilter(failed=True), 9)) == [1, 3, 5]
+    assert numbers(log.find(AuditFilter(name="bob", failed=True), 9)) == [3, 5]
+    assert numbers(log.find(AuditFilter(since=2.0, until=3.0), 9)) == [2, 3]
+    assert numbers(log.find(AuditFilter(about="jobs/4"), 9)) == [4]
+    assert numbers(log.find(AuditFilter(tenant="b"), 9)) == []

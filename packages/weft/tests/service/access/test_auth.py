@@ -10,21 +10,21 @@ from tests.clock import Clock
 
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.model.job import Job, JobId
-from weft.service.access.tokens import EVERY, Caller, Tokens, check_host, is_loopback
+from weft.service.access.tokens import EVERY, Caller, TokenFile, check_host, is_loopback
 
 
 def test_a_token_is_known_after_a_restart_and_its_secret_is_nowhere_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    made, secret = Tokens(path).create("admin", "", "ada")
+    made, secret = TokenFile(path).create("admin", "", "ada")
 
-    assert Tokens(path).who(secret) == Caller("admin", EVERY, "ada", token=made.id)
+    assert TokenFile(path).who(secret) == Caller("admin", EVERY, "ada", token=made.id)
     assert secret not in path.read_text()
     assert secret.removeprefix("weft_") not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_wrong_or_revoked_token_is_nobodys() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     first, secret = tokens.create("admin", "", "")
 
     assert tokens.who(secret + "x") is None
@@ -37,7 +37,7 @@ def test_a_wrong_or_revoked_token_is_nobodys() -> None:
 
 
 def test_nobody_can_lock_everybody_out() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     with pytest.raises(InvalidConfig, match="first token"):
         tokens.create("user", "vision", "")
     admin, _ = tokens.create("admin", "", "")
@@ -48,7 +48,7 @@ def test_nobody_can_lock_everybody_out() -> None:
 
 
 def test_a_user_belongs_to_one_tenant() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     tokens.create("admin", "", "")
     for tenant in ("", EVERY):
         with pytest.raises(InvalidConfig):
@@ -77,15 +77,15 @@ def test_roles(caller: Caller, sees: bool, commands: bool) -> None:
 def test_others_are_not_answered_before_there_is_a_token(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(InvalidConfig, match="without tokens"):
-        check_host(host, Tokens(None))
-    tokens = Tokens(None)
+        check_host(host, TokenFile(None))
+    tokens = TokenFile(None)
     tokens.create("admin", "", "")
     check_host(host, tokens)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_this_machine_is_answered_without(host: str) -> None:
-    check_host(host, Tokens(None))
+    check_host(host, TokenFile(None))
 
 
 def test_a_file_that_holds_no_tokens_is_named(tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_a_file_that_holds_no_tokens_is_named(tmp_path: Path) -> None:
     for text in ("{", "[{}]", '[{"id": 1}]', '{"a": 1}'):
         path.write_text(text)
         with pytest.raises(InvalidConfig, match=r"tokens\.json"):
-            Tokens(path)
+            TokenFile(path)
 
 
 def test_an_expired_token_is_nobodys_and_does_not_open_the_service() -> None:
     clock = Clock()
-    tokens = Tokens(None, clock)
+    tokens = TokenFile(None, clock)
     tokens.create("admin", "", "")
     _, secret = tokens.create("user", "a", "ann", expires_s=60.0)
     who = tokens.who(secret)
@@ -113,7 +113,7 @@ def test_an_expired_token_is_nobodys_and_does_not_open_the_service() -> None:
 
 
 def test_somebody_who_makes_tokens_always_remains() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     with pytest.raises(InvalidConfig, match="must not expire"):
         tokens.create("admin", "", "", expires_s=60.0)
     lasting, _ = tokens.create("admin", "", "")
@@ -125,7 +125,7 @@ def test_somebody_who_makes_tokens_always_remains() -> None:
 
 def test_a_rotated_token_works_through_the_overlap_and_its_successor_lasts_as_long() -> None:
     clock = Clock()
-    tokens = Tokens(None, clock)
+    tokens = TokenFile(None, clock)
     tokens.create("admin", "", "")
     old, first = tokens.create("user", "a", "ann", "acc", expires_s=1000.0)
 
@@ -141,7 +141,7 @@ def test_a_rotated_token_works_through_the_overlap_and_its_successor_lasts_as_lo
 
 def test_an_overlap_never_makes_a_token_last_longer() -> None:
     clock = Clock()
-    tokens = Tokens(None, clock)
+    tokens = TokenFile(None, clock)
     tokens.create("admin", "", "")
     old, secret = tokens.create("user", "a", "", expires_s=5.0)
 
@@ -152,7 +152,7 @@ def test_an_overlap_never_makes_a_token_last_longer() -> None:
 
 
 def test_without_an_overlap_the_old_token_is_gone_at_once() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     old, first = tokens.create("admin", "", "")
 
     _, second = tokens.rotate(old.id, 0.0)

@@ -11,13 +11,20 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.clock import Clock
 from tests.refused import refused
 
-from weft.app.serve.limits import Limits, read_limits
+from weft.app.serve.rules import TenantLimits, read_limits
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId
-from weft.service.access.rate_limit import AT_ONCE, Buckets, LimitRate, Streams, Turns, check_jobs
+from weft.service.access.rate_limit import (
+    AT_ONCE,
+    Buckets,
+    LimitRate,
+    RequestTurns,
+    Streams,
+    check_jobs,
+)
 from weft.service.access.tokens import ANYBODY, Caller
 from weft.service.http.connections import most_connections
-from weft.service.http.problems import Refused
+from weft.service.http.replies import HttpProblem
 
 ANN, BEN = Caller("user", "a"), Caller("user", "b")
 
@@ -67,7 +74,7 @@ def test_streams_are_counted_by_tenant_and_admins_are_not_limited() -> None:
     streams = Streams(2.0)
     streams.open["a"] = 2
 
-    with pytest.raises(Refused, match="2 open streams") as raised:
+    with pytest.raises(HttpProblem, match="2 open streams") as raised:
         streams.response(ANN, iter_nothing(), "text/plain")
 
     assert (raised.value.status, raised.value.retry_s) == (429, 5.0)
@@ -82,24 +89,24 @@ async def iter_nothing() -> AsyncIterator[str]:
 
 
 def test_jobs_that_have_not_ended_and_sizes_are_limited() -> None:
-    limits = Limits(jobs=10.0, gpus=4.0)
+    limits = TenantLimits(jobs=10.0, gpus=4.0)
     job = Job(JobId("j"), demand=Demand(2), tenant="a")
 
     check_jobs(limits, [job], 9, ANN)
     check_jobs(limits, [job], 99, ANYBODY)
-    with pytest.raises(Refused, match="10 jobs that have not ended") as full:
+    with pytest.raises(HttpProblem, match="10 jobs that have not ended") as full:
         check_jobs(limits, [job], 10, ANN)
-    with pytest.raises(Refused, match="may ask for 4 GPUs, this one asks for 8") as large:
+    with pytest.raises(HttpProblem, match="may ask for 4 GPUs, this one asks for 8") as large:
         check_jobs(limits, [Job(JobId("k"), demand=Demand(8))], 0, ANN)
 
-    with pytest.raises(Refused, match="has 8 jobs that have not ended, 3 more are too many"):
+    with pytest.raises(HttpProblem, match="has 8 jobs that have not ended, 3 more are too many"):
         check_jobs(limits, [job] * 3, 8, ANN)
 
     assert (full.value.status, large.value.status, large.value.field) == (429, 422, "gpus")
 
 
 def test_limits_are_read_by_name() -> None:
-    assert read_limits(["rate=5", "jobs=0"]) == Limits(rate=5.0, jobs=0.0)
+    assert read_limits(["rate=5", "jobs=0"]) == TenantLimits(rate=5.0, jobs=0.0)
 
 
 @refused(
@@ -121,8 +128,8 @@ def test_connections_leave_files_for_the_rest() -> None:
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    assert 0 < most_connections(Limits(connections=0.0)) < max(files, 1 << 62)
-    assert most_connections(Limits(connections=7.0)) == 7
+    assert 0 < most_connections(TenantLimits(connections=0.0)) < max(files, 1 << 62)
+    assert most_connections(TenantLimits(connections=7.0)) == 7
 
 
 # ---- many at once
@@ -153,7 +160,7 @@ def test_of_a_tenant_that_floods_a_few_are_worked_on_and_nobody_queues_behind_it
         slow = Slow()
         buckets = Buckets(0.0, 1.0)
         asks = lambda scope: Caller("user", scope["who"])  # noqa: E731 - as short as it is
-        limited = LimitRate(Turns(slow, buckets), buckets, asks)
+        limited = LimitRate(RequestTurns(slow, buckets), buckets, asks)
 
         async def ask(who: str) -> None:
             scope = {"type": "http", "path": f"/{who}", "headers": [(b"who", who.encode())]}

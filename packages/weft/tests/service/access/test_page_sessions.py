@@ -8,12 +8,12 @@ from starlette.datastructures import Headers
 from tests.clock import Clock
 
 from weft.service.access.page_sessions import COOKIE, LASTS_S, PageSessions, find_caller
-from weft.service.access.tokens import Caller, Tokens
+from weft.service.access.tokens import Caller, TokenFile
 
 
-def signed_in(tmp_path: Path) -> tuple[Clock, Tokens, PageSessions, Caller, Headers]:
+def signed_in(tmp_path: Path) -> tuple[Clock, TokenFile, PageSessions, Caller, Headers]:
     clock = Clock()
-    tokens = Tokens(None, clock)
+    tokens = TokenFile(None, clock)
     token, _ = tokens.create("admin", "", "root")
     sessions = PageSessions(tmp_path / "sessions.json", tokens, clock)
     secret = sessions.begin(token.caller)

@@ -1,4 +1,4 @@
-"""When a job starts, roughly: jobs in order, each on the GPUs that are free first.
+"""Likely start of a job, its time limit and its chance to fail, from predictions.
 
 No policy is asked and nothing is placed: what thousands of jobs take is counted in milliseconds.
 """
@@ -6,15 +6,19 @@ No policy is asked and nothing is placed: what thousands of jobs take is counted
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from math import isfinite
 
 from weft.app.insight.present import BOUNDLESS, SIMULATIONS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Allocation, Config, Job, JobId
+from weft.core.plan.reasons import GPU
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 
 LEAST = 2
 MANY = 5_000  # jobs ahead, of which one count says as much as several: their lengths even out
@@ -23,7 +27,7 @@ MANY = 5_000  # jobs ahead, of which one count says as much as several: their le
 def count_start(
     present: Present, order: Sequence[JobId], purse: Purse = BOUNDLESS
 ) -> Estimate | None:
-    """When the last of `order` starts, with other remaining times each time; None: not known.
+    """The start of the last of `order`, with other remaining times each time; None: not known.
 
     Never, that is, or at once: it waits beside what is free for it, for something else than GPUs.
     Some are counted in any case, more while less than half of `purse` is spent.
@@ -90,7 +94,7 @@ def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -
     """Useful samples per second on what it holds, alone there; None where unknown."""
     if knowledge.beliefs is None:
         return None
-    table = Table()
+    table = JobTable()
     table.add(job, 0)
     config = Config(kind, len(on.slices), on.gpus)
     goodput = float(knowledge.beliefs.goodputs(table, (config,))[0, 0])
@@ -119,3 +123,63 @@ def read_promise(knowledge: Knowledge, job: Job) -> dict[str, float | None]:
         return {}
     broken_s = None if programs is None else programs.broken_s(job)
     return {"promised_slowdown": promised, "promise_broken_s": broken_s}
+
+
+FEWEST = 2.0  # ends worth: below that there is no estimate to speak of
+SCORED = 20
+LIKELY, STREAK = 0.6, 3
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def describe_length(
+    predictor: Predictor | None, table: JobTable, job: JobId, now: float, device: str = GPU
+) -> str:
+    """Such as "about 40 min (10 min to 3 h), from your last 6 runs of train.py with 4 GPUs".
+
+    With how often such ranges were right, once enough were scored; empty where unknown.
+    `device` is what devices are called: CPU slots where there are no GPUs.
+    """
+    if predictor is None:
+        return ""
+    row = table.row(job)
+    basis = predictor.basis(table.jobs[row])
+    if not basis.level or basis.effective < min(FEWEST, basis.count):
+        return ""
+    keep = table.seq == table.seq[row]
+    low, middle, high = predictor.ranges(table.pick(keep), now)[0].tolist()
+    if not isfinite(high):
+        return ""
+    scores = predictor.scores()
+    right = f"; {scores.coverage:.0%} of such ranges were right".replace("%", " %")
+    from_what = _of_devices(basis.level, device)
+    text = f"about {in_words(middle)} ({in_words(low)} to {in_words(high)}), from {from_what}"
+    return text + (right if scores.count >= SCORED else "")
+
+
+def warn_of_failure(predictor: Predictor | None, job: Job, device: str = GPU) -> str:
+    """Warn that a job will probably fail as similar jobs did; empty where that is not likely."""
+    if predictor is None:
+        return ""
+    risk = predictor.risk(job)
+    if risk.p_fail < LIKELY or risk.streak < STREAK:
+        return ""
+    trial = f"; try it on one {device} first" if job.demand.gpus > 8 else ""
+    after = f"after {in_words(risk.after_s)} on average"
+    which = "all" if risk.streak >= risk.count else f"the newest {risk.streak}"
+    return f"likely to fail: {which} of {_of_devices(risk.key, device)} failed, {after}{trial}"
+
+
+def _of_devices(words: str, device: str) -> str:
+    """The words of predictors about earlier jobs, whose devices they call GPUs."""
+    return re.sub(r"\bwith (\S+) GPU(s?)$", rf"with \1 {device}\2", words)
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it: 40 s, 12 min, 3 h, 5 days."""
+    if seconds < 2.0 * MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2.0 * HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    if seconds < 2.0 * DAY:
+        return f"{seconds / HOUR:.0f} h"
+    return f"{seconds / DAY:.0f} days"

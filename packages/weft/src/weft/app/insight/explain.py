@@ -1,4 +1,4 @@
-"""Why a job waits or holds what it holds, what would change it, and when it will start.
+"""Explains why a job waits or holds what it holds, what would change it, and when it will start.
 
 Pure functions of the scheduler's state as a value: every counterfactual is the policy's own
 decision on a copy with one thing changed, so what is advised is what would happen.
@@ -13,22 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from weft.app.insight.counted_start import count_start, predict_goodput, predict_pace, read_promise
-from weft.app.insight.expected_length import describe_length, warn_of_failure
+from weft.app.insight.counted_start import (
+    count_start,
+    describe_length,
+    predict_goodput,
+    predict_pace,
+    read_promise,
+    warn_of_failure,
+)
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
 from weft.frozen import frozen
-from weft.runtime.deciding.waiting import Waits
+from weft.runtime.deciding.waiting import WaitExplainer
 
 AHEAD_SHOWN = 20
 FEW = 16
-ROUNDS = 50
-URGENT = 1.0
+ROUNDS, URGENT = 50, 1.0
 ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
-FEW_SIMULATIONS = 4
+FEW_SIMULATIONS, ALL = 4, 500  # the second: jobs up to which those behind are simulated too
 COLD = 2.0  # what a decision on an empty cluster without memory takes, by one as they are
 PROBES = 500, 1_500  # waiting jobs that are asked about to tell what all of them would take
 
@@ -73,7 +78,7 @@ class Why:
 
 @frozen
 class Trial:
-    """What would happen to a job that were submitted now; `moves` are jobs with why they move."""
+    """The outcome for a job submitted now; `moves` are jobs with why they move."""
 
     allocation: Allocation | None
     displaces: tuple[Job, ...] = ()
@@ -136,7 +141,7 @@ def explain(
 
 
 def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
-    """What the policy would do with one more job at this moment."""
+    """The decision of the policy about one more job at this moment."""
     there = present.with_job(job)
     decided = there.decide()
     displaced = _find_displaced(there, decided, job.id)
@@ -200,9 +205,14 @@ def cheapest_change(
 
 
 def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Purse) -> Estimate:
-    """By simulation; counted, where that would take too long."""
+    """By simulation, of jobs behind too unless many wait: they may overtake it. Else counted."""
     before = present.without_behind(job, {front.job.id for front in ahead})
-    estimate = before.estimate(job, purse=purse.part(SIMULATED))
+    there = present if len(present.table) <= ALL else before
+    if unknown := there.unknown_lengths(job):
+        count = "another job" if len(unknown) == 1 else f"{len(unknown)} other jobs"
+        text = f"nothing says how long {count} will take, and too few have ended to go by"
+        return Estimate((None,), unknown=text)
+    estimate = there.estimate(job, purse=purse.part(SIMULATED))
     enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
     if any(seconds is not None for seconds in estimate.after) and enough:
         return estimate
@@ -290,7 +300,7 @@ def _predict_cold_s(present: Present, purse: Purse) -> float:
 
 
 def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
-    """What the policy reckoned with, in its own numbers, where it tells any."""
+    """The numbers that the policy reckoned with, where it tells any."""
     text = "" if purse.empty else present.decide({job}).reasons.get(job, "")
     if text.startswith("spot: "):  # a promise
         return {"promised": text.removeprefix("spot: ")}
@@ -298,7 +308,7 @@ def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
 
 
 def _expected(present: Present, row: int) -> dict[str, str]:
-    """How long it may run, and whether it may fail, where that is known."""
+    """The expected length and risk of failure, where they are known."""
     predictor, job = present.knowledge.predictor, present.table.jobs[row]
     device = device_word(present.cluster.kinds)
     length = describe_length(predictor, present.table, job.id, present.now, device)
@@ -324,7 +334,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         "share": on.sharing.share,
         "gpu_seconds": held,
         "beside": len(beside),
-        "may_be_stopped": job.preemptible,
+        "may_be_stopped": job.stoppable,
         **({"plan": on.plan.text} if on.plan is not None else {}),
     }
     kind, known = present.cluster.kind_of(on), present.knowledge
@@ -364,7 +374,7 @@ def _waits(present: Present, job: Job, why: Reason | None) -> str:
     if why is not None:
         return why.text
     about, here, table = present.policy.about, present.cluster.nodes, present.table
-    waits = Waits(present.free(), here, about, about.name, present.now, table=table)
+    waits = WaitExplainer(present.free(), here, about, about.name, present.now, table=table)
     return waits.because(job).text
 
 

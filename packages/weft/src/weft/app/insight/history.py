@@ -1,4 +1,4 @@
-"""What a log tells about the past: its jobs, its machines, and how fast jobs were on what."""
+"""The past as a log tells it: its jobs, its machines, and how fast jobs were on what."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CHUNK = 1_000  # events: appending waits for no more than these are read
 
 
 @dataclass(slots=True)
-class Speeds:
-    """How fast jobs were on what they held; learnt from their reports, and never forgotten."""
+class ObservedSpeeds:
+    """The speeds of jobs on what they held; learnt from their reports, and never forgotten."""
 
     beliefs: FittedBeliefs = field(default_factory=FittedBeliefs)
     nodes: dict[NodeId, Node] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Speeds:
 
     @property
     def perf(self) -> Believed:
-        """The same as the truth of a simulation."""
+        """The observed speeds as the truth of a simulation."""
         kinds = {job: self._kind(ran[0][0]) for job, ran in self._ran.items()}
         return Believed(self.beliefs, kinds)
 
@@ -101,9 +101,9 @@ class Speeds:
         return perf.speed(job, kind, len(on.slices), on.gpus)
 
 
-def read_speeds(store: Store) -> Speeds:
-    """How fast the jobs of a service's log were; a long log is read from its middle on."""
-    speeds = Speeds()
+def read_speeds(store: Store) -> ObservedSpeeds:
+    """The speeds of the jobs of a service's log; a long log is read from its middle on."""
+    speeds = ObservedSpeeds()
     at = max(store.last() - MOST_EVENTS, 0)
     while rows := store.since(at, CHUNK):
         for seq, when, event in rows:
@@ -113,11 +113,11 @@ def read_speeds(store: Store) -> Speeds:
 
 
 @dataclass(slots=True)
-class History:
+class LogHistory:
     """A log as far as it was read: records of jobs, speeds, policies, and its end."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    speeds: Speeds = field(default_factory=Speeds)
+    speeds: ObservedSpeeds = field(default_factory=ObservedSpeeds)
     policy: PartSpec | None = None
     at: float = 0.0
 
@@ -135,9 +135,9 @@ class History:
             self.policy = event.policy
 
 
-def read_history(lines: Iterable[str], name: str) -> History:
+def read_history(lines: Iterable[str], name: str) -> LogHistory:
     """A file of events, as `weft simulate --events` writes it and the service's log holds it."""
-    history = History()
+    history = LogHistory()
     for number, line in enumerate(lines, 1):
         try:
             history.fold(*read_event(line))
@@ -149,8 +149,8 @@ def read_history(lines: Iterable[str], name: str) -> History:
     return history
 
 
-def read_history_file(path: Path) -> History:
-    """The same from a file's name."""
+def read_history_file(path: Path) -> LogHistory:
+    """The history in a log file."""
     try:
         with path.open(encoding="utf-8") as lines:
             return read_history(lines, str(path))

@@ -10,33 +10,33 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Trace
 from weft.core.plan.kept_back import find_kept_back
-from weft.core.plan.reasons import asks_for
+from weft.core.plan.reasons import describe_demand
 from weft.core.scheduler import Scheduler
 from weft.frozen import frozen
-from weft.runtime.deciding.waiting import Waits, why_kept_back
+from weft.runtime.deciding.waiting import WaitExplainer, why_kept_back
 
 SHOWN = 5  # reasons, and jobs of each
 
 
 @frozen
-class NeverStarts:
-    """How many jobs never start for this reason; `jobs` are the first of them."""
+class StuckJobs:
+    """The number of jobs that never start for this reason; `jobs` are the first of them."""
 
     count: int
     because: str
     jobs: tuple[JobId, ...]
 
 
-def count_never(why: Mapping[JobId, str]) -> Sequence[NeverStarts]:
+def count_never(why: Mapping[JobId, str]) -> Sequence[StuckJobs]:
     """Jobs by reason, the most frequent first; what is rare is counted together."""
     by_reason: defaultdict[str, list[JobId]] = defaultdict(list)
     for job, because in why.items():
         by_reason[because].append(job)
     most = sorted(by_reason.items(), key=lambda group: -len(group[1]))
-    stuck = [NeverStarts(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
+    stuck = [StuckJobs(len(jobs), why, tuple(jobs[:SHOWN])) for why, jobs in most[:SHOWN]]
     rest = [job for _, jobs in most[SHOWN:] for job in jobs]
     if rest:
-        stuck.append(NeverStarts(len(rest), "other reasons", tuple(rest[:SHOWN])))
+        stuck.append(StuckJobs(len(rest), "other reasons", tuple(rest[:SHOWN])))
     return stuck
 
 
@@ -45,7 +45,9 @@ def why_never(scheduler: Scheduler) -> dict[JobId, str]:
     state, about = scheduler.state, scheduler.policy.about
     scheduler.memory = None  # so that it says again what it said before
     reasons = scheduler.policy.decide(scheduler.view(0.0)).reasons
-    waits = Waits(state.free, state.cluster.nodes, about, about.name, 0.0, table=state.table)
+    waits = WaitExplainer(
+        state.free, state.cluster.nodes, about, about.name, 0.0, table=state.table
+    )
     jobs = zip(state.table.jobs, find_kept_back(state.table), strict=True)
     return {
         job.id: reasons.get(job.id)
@@ -58,16 +60,13 @@ def why_never(scheduler: Scheduler) -> dict[JobId, str]:
 def split_too_large(trace: Trace, cluster: Cluster) -> tuple[Trace, dict[JobId, str]]:
     """Jobs that the cluster could run, and why it never could run the others."""
     never = {
-        job.id: f"asks for {_asks(job)}, more than there are"
+        job.id: f"asks for {describe_demand(job.demand, job.demand.min, cluster.kinds)}, "
+        "more than there are"
         for job, _ in trace
         if job.demand.min > _room(job, cluster)
     }
     kept = tuple(pair for pair in trace.jobs if pair[0].id not in never)
     return replace(trace, jobs=kept), never
-
-
-def _asks(job: Job) -> str:
-    return asks_for(job.demand.min, job.demand.kinds)
 
 
 def _room(job: Job, cluster: Cluster) -> int:

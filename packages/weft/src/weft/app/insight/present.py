@@ -22,12 +22,12 @@ from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
-from weft.sim.result import Bar
+from weft.sim.result import TimelineBar
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -47,6 +47,7 @@ TINY_S = 1e-6
 SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
+ENDS = 2  # jobs that ended, from which lengths of others can be drawn
 BOUNDLESS = Purse()
 STEP = 0.005  # of the whole, between two words of how far it is
 
@@ -56,10 +57,12 @@ class Estimate:
     """Seconds until a start in each simulation; None where it was not reached.
 
     `counted`: GPUs were only counted, as nothing could be simulated in the time there was.
+    `unknown` says why nothing can be said; empty otherwise.
     """
 
     after: tuple[float | None, ...]
     counted: bool = False
+    unknown: str = ""
 
     def quantile(self, q: float) -> float | None:
         """The waiting time that a part `q` of the simulations stay within; None: not reached."""
@@ -69,22 +72,22 @@ class Estimate:
 
 
 @frozen
-class Outlook:
-    """When a job starts and ends, in seconds from now; 0 for one that runs."""
+class StartOutlook:
+    """Start and end of a job, in seconds from now; 0 for one that runs."""
 
     start: Estimate
     end: Estimate
 
 
 @frozen
-class Ahead:
-    """What comes: when jobs start and end, and which job holds which GPU when in one simulation.
+class QueueOutlook:
+    """The queue ahead: start and end of jobs, and the job on each GPU by time in one simulation.
 
     `never` says why jobs never start.
     """
 
-    outlook: dict[JobId, Outlook]
-    timeline: Sequence[Bar] = ()
+    outlook: dict[JobId, StartOutlook]
+    timeline: Sequence[TimelineBar] = ()
     never: Mapping[JobId, str] = field(default_factory=dict)
 
 
@@ -93,7 +96,7 @@ class Present:
     """Everything a decision follows from, copied: nothing that happens later changes it."""
 
     now: float
-    table: Table
+    table: JobTable
     cluster: Cluster
     policy: Policy
     knowledge: Knowledge
@@ -117,12 +120,12 @@ class Present:
         )
 
     def with_job(self, job: Job) -> Present:
-        """The same with one more job waiting, or with a waiting one changed."""
+        """The present with one more job waiting, or with a waiting one changed."""
         table = _whole(self.table)
         if job.id in table:
             row = table.row(job.id)
             seq = int(table.seq[row])
-            fresh = Table()
+            fresh = JobTable()
             fresh.add(job, seq)
             for which in ASKED:
                 table.set(row, which, fresh.get(0, which))
@@ -134,12 +137,12 @@ class Present:
         return replace(self, table=table)
 
     def having(self, node: Node) -> Present:
-        """The same with one more machine."""
+        """The present with one more machine."""
         order = {known.id: i for i, known in enumerate(self.cluster.nodes)}
         return replace(self, cluster=self.cluster.having(node, order))
 
     def released(self, job: JobId) -> Present:
-        """The same after a running job gave its devices back and waits again."""
+        """The present after a running job gave its devices back and waits again."""
         table = _whole(self.table)
         row = table.row(job)
         if table.allocations[row] is None:
@@ -160,7 +163,7 @@ class Present:
         return free
 
     def decide(self, asked: Collection[JobId] = ()) -> Plan:
-        """What the policy would decide now, with reasons for the jobs that are `asked` about."""
+        """The decision of the policy now, with reasons for the jobs that are `asked` about."""
         view = View(
             self.now,
             _whole(self.table),
@@ -174,11 +177,29 @@ class Present:
         return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
-        """Whether the job, changed or new, would start at once and preempt no protected job."""
+        """True if the job, changed or new, would start at once and preempt no protected job."""
         return self.with_job(job).decide().changes.get(job.id) is not None
 
+    def unknown_lengths(self, besides: JobId) -> list[Job]:
+        """Return other jobs whose length nothing says: no estimate, no limit, no job that ended."""
+        if len(self.finished) >= ENDS:
+            return []
+        left_out = {besides, *self.table.suspended}
+        others = (other for other in self.table.jobs if other.id not in left_out)
+        return [other for other in others if not self._knows_length(other)]
+
+    def _knows_length(self, job: Job) -> bool:
+        limited = job.launch is not None and job.launch.time_limit_s > 0.0
+        predictor = self.knowledge.predictor
+        if limited or "duration_s" in job.hints or predictor is None:
+            return limited or "duration_s" in job.hints
+        table = JobTable()
+        table.add(job, 0)
+        exact = bool(np.isfinite(predictor.known_lengths(table, self.now)[0]))
+        return exact or predictor.basis(job).effective >= ENDS
+
     def without_behind(self, job: JobId, ahead: Collection[JobId]) -> Present:
-        """The same without waiting jobs behind `job`: those `ahead` and running ones stay."""
+        """The present without waiting jobs behind `job`: those `ahead` and running ones stay."""
         stay = {job, *ahead}
         keep = np.array(
             [
@@ -196,7 +217,7 @@ class Present:
         decisions: int | None = None,
         purse: Purse = BOUNDLESS,
     ) -> Estimate:
-        """When a waiting job starts, in that many simulations with other remaining times each.
+        """The start of a waiting job, in that many simulations with other remaining times each.
 
         `decisions` bounds all of them together; by default fewer where there are many jobs. If
         the first simulations do not come to the start within their part, nor will the others. What
@@ -237,8 +258,8 @@ class Present:
 
     def outlook(
         self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
-    ) -> dict[JobId, Outlook]:
-        """When each job starts and ends from here, in that many simulations.
+    ) -> dict[JobId, StartOutlook]:
+        """Start and end of each job from here, in that many simulations.
 
         `progress` gets the fraction that is done.
         """
@@ -250,8 +271,8 @@ class Present:
         progress: Callable[[float], None] | None = None,
         purse: Purse = BOUNDLESS,
         decisions: int | None = None,
-    ) -> Ahead:
-        """The same with the job that holds each GPU at each time, in the first of the simulations.
+    ) -> QueueOutlook:
+        """The outlook with the job on each GPU at each time, in the first of the simulations.
 
         `decisions` bounds each of them; by default fewer where there are many jobs. The first may
         take half of `purse` and ends early then; of the others only those count that it pays for.
@@ -259,7 +280,7 @@ class Present:
         each = decisions or max(self._affordable() // simulations, 1)
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
-        timeline: Sequence[Bar] = ()
+        timeline: Sequence[TimelineBar] = ()
         never: dict[JobId, str] = {}
         for seed in range(simulations):
             fork, ration = self._fork(seed), purse.part(1.0 if seed else 0.5)
@@ -275,10 +296,10 @@ class Present:
         if progress is not None:
             progress(1.0)
         outlook = {
-            job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
+            job.id: StartOutlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs
         }
-        return Ahead(outlook, timeline, never)
+        return QueueOutlook(outlook, timeline, never)
 
     def _affordable(self) -> int:
         """Decisions of all simulations together, where nothing else bounds them."""
@@ -309,7 +330,7 @@ class Present:
 def _tell(
     purse: Purse, before: int, simulations: int, progress: Callable[[float], None] | None
 ) -> Callable[[], bool]:
-    """Whether a simulation has spent its purse; tells the part done, going by what it has spent."""
+    """True if a simulation has spent its purse; tells the part done, going by what it has spent."""
     reported = before / simulations
 
     def spent() -> bool:
@@ -329,5 +350,5 @@ def _went_on(ran: float, longer: Sequence[float], rng: np.random.Generator) -> f
     return max(ran, SHORTEST_S)
 
 
-def _whole(table: Table) -> Table:
+def _whole(table: JobTable) -> JobTable:
     return table.pick(np.ones(len(table), dtype=bool))

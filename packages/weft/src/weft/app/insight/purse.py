@@ -1,4 +1,4 @@
-"""How much CPU time is left for an answer; what is too dear is left out of it."""
+"""CPU time that is left for an answer; what is too dear is left out of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Purse:
 
     @property
     def left_s(self) -> float:
-        """What is not spent yet."""
+        """Seconds that are not spent yet."""
         return max(self.cpu_s - (time.thread_time() - self._began), 0.0)
 
     @property
@@ -39,5 +39,5 @@ class Purse:
 
     @property
     def empty(self) -> bool:
-        """Whether too little is left: what was not begun by then is left out."""
+        """True if too little is left: what was not begun by then is left out."""
         return time.thread_time() - self._began + self.step_s >= self.cpu_s

@@ -3,39 +3,140 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
 
-from weft.app.insight.changes import Changes
-from weft.app.insight.history import History, Speeds
-from weft.app.insight.never_starts import NeverStarts, count_never, split_too_large, why_never
-from weft.app.insight.present import STEP
+from weft.app.insight.history import LogHistory, ObservedSpeeds
+from weft.app.insight.never_starts import StuckJobs, count_never, split_too_large, why_never
+from weft.app.insight.present import STEP, Present
 from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import build_replayed_world
-from weft.core.errors import InvalidConfig
-from weft.core.model.cluster import Cluster
-from weft.core.model.job import JobId
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Job, JobId, NodeId
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.policy import Policy
+from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.frozen import frozen
 from weft.perf.believed import Believed
+from weft.plural import say_gpus
+from weft.runtime.deciding.live_policy import live_policy
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import CANCELLED
-from weft.sim.driver import Progress
-from weft.sim.result import Bar, Outcome
-from weft.sim.stall import Stalled
+from weft.sim.driver import Progress, Stalled
+from weft.sim.result import Outcome, TimelineBar
+
+
+@frozen
+class WhatIfChanges:
+    """Whatever is set is different; the rest is as it is.
+
+    `policy` is a policy as a person names it. `limits` and `weights` are of those tenants that are
+    named. `nodes` are more machines, written as a cluster. `sizes` are GPUs of jobs by id.
+    """
+
+    policy: PartSpec | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    nodes: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any((self.policy, self.limits, self.weights, self.nodes, self.sizes))
+
+    def label(self, policy: str) -> str:
+        """The label of the changed run beside `policy`, which decides as it is."""
+        what = [
+            *(f"limit {who}={gpus:g}" for who, gpus in self.limits.items()),
+            *(f"weight {who}={weight:g}" for who, weight in self.weights.items()),
+            *([f"{self.nodes} more"] if self.nodes else []),
+            *(f"{job} at {say_gpus(gpus)}" for job, gpus in self.sizes.items()),
+        ]
+        named = self.policy.text if self.policy else policy
+        return f"{named}, {', '.join(what)}" if what else named
+
+    def around(self, policy: PartSpec, rules: Quotas) -> PartSpec:
+        """The policy that decides then: `policy` is what a person named, `rules` what holds."""
+        changed = replace(
+            rules, limits={**rules.limits, **self.limits}, weights={**rules.weights, **self.weights}
+        )
+        spec = changed.around(without_wrappers(self.policy or policy))
+        build("policy", spec)
+        return spec
+
+    def cluster(self, cluster: Cluster) -> Cluster:
+        """The machines there are then."""
+        if not self.nodes:
+            return cluster
+        return Cluster((*cluster.nodes, *more_nodes(self.nodes, cluster)), cluster.name)
+
+    def present(self, present: Present, policy: PartSpec, rules: Quotas) -> Present:
+        """A live state in which this is so."""
+        there = replace(present, cluster=self.cluster(present.cluster))
+        if self.policy or self.limits or self.weights:
+            there = replace(there, policy=live_policy(self.around(policy, rules)), memory=None)
+        for name, gpus in self.sizes.items():
+            if JobId(name) not in there.table:
+                raise UnknownName(f"no job {name!r} runs or waits", hint="`weft jobs` lists them")
+            row = there.table.row(JobId(name))
+            there = there.with_job(resized(there.table.jobs[row], gpus)).released(JobId(name))
+        return there
+
+    def trace(self, trace: Trace, perf: Believed) -> Trace:
+        """Past jobs of which this is so: what they work stays, how long that takes does not."""
+        missing = set(self.sizes) - {job.id for job, _ in trace}
+        if missing:
+            raise UnknownName(f"no job {sorted(missing)[0]!r} in the past that is replayed")
+        pairs = tuple(
+            _resized_pair(job, truth, self.sizes[job.id], perf)
+            if job.id in self.sizes
+            else (job, truth)
+            for job, truth in trace
+        )
+        return replace(trace, jobs=pairs)
+
+
+def resized(job: Job, gpus: int) -> Job:
+    """The job asking for exactly that many GPUs."""
+    if gpus < 1:
+        raise InvalidConfig(f"job {job.id!r} at {say_gpus(gpus)}", hint="ask for at least 1")
+    demand = job.demand
+    return replace(job, demand=replace(demand, gpus=gpus, min=gpus, max=gpus))
+
+
+def more_nodes(text: str, beside: Cluster) -> list[Node]:
+    """Machines as a cluster is written, with unused names."""
+    taken, nodes = {node.id for node in beside.nodes}, []
+    for number, node in enumerate(parse_cluster(text).nodes):
+        name = node.id if node.id not in taken else NodeId(f"more-{number}")
+        nodes.append(replace(node, id=name))
+    return nodes
+
+
+def read_named(policy: Described | None) -> PartSpec | None:
+    """A policy as a person named it."""
+    return None if policy is None else without_wrappers(read_spec("policy", policy))
+
+
+def _resized_pair(job: Job, truth: Truth, gpus: int, perf: Believed) -> tuple[Job, Truth]:
+    changed = resized(job, gpus)
+    kind = job.demand.kinds[0] if job.demand.kinds else ""
+    faster = perf.speed(job, kind, 1, gpus)
+    return changed, replace(truth, length=truth.length / max(faster, 1e-9))
+
 
 Simulated = Outcome
-SimulatedBar = Bar
+SimulatedBar = TimelineBar
 
 FEWEST = 50  # jobs, whatever it takes
+WHOLE = 0.7  # of the time, for a try with all jobs
 GROWTH = 3.0  # at most, from one try to the next
 LEAST_GROWTH = 1.2  # less is not worth another try
 SAFE = 0.5  # of what is left: what a job takes grows with the number of jobs
@@ -55,7 +156,7 @@ class Variant:
 
     policy: Described
     cluster: Cluster
-    change: Changes = field(default_factory=Changes)
+    change: WhatIfChanges = field(default_factory=WhatIfChanges)
 
 
 @frozen
@@ -67,7 +168,7 @@ class Compared:
     hours: float
     note: str
     outcomes: Mapping[str, Simulated] = field(default_factory=dict)
-    never: Mapping[str, Sequence[NeverStarts]] = field(default_factory=dict)
+    never: Mapping[str, Sequence[StuckJobs]] = field(default_factory=dict)
 
 
 def what_if(
@@ -77,20 +178,21 @@ def what_if(
     *,
     hours: float | None = None,
     guess_s: float = 600.0,
-    speeds: Speeds | None = None,
+    speeds: ObservedSpeeds | None = None,
     progress: Callable[[str, float], None] | None = None,
     cpu_s: float = math.inf,
 ) -> Compared:
     """Replay the jobs of a ledger in each variant, named by their keys.
 
     `progress` gets the fraction done of each. Where all jobs would take more than `cpu_s` of CPU
-    time, the oldest are left out.
+    time, the oldest are left out, and the note says how far the last of these moved the answer. The
+    first variant is how it was decided: the note holds it against what happened.
 
     All are simulated, so that the difference is the change's and not the simulator's. Jobs that
     were cancelled before they ran are left out; of unfinished ones the length is guessed. Speeds
     are those that jobs reported, and in proportion to GPUs where they reported none.
     """
-    speeds = speeds or Speeds()
+    speeds, records = speeds or ObservedSpeeds(), [*records]
     past, guesses = trace_of(records, now, hours=hours, guess_s=guess_s, speeds=speeds)
     if not past.jobs:
         raise InvalidConfig(
@@ -98,16 +200,22 @@ def what_if(
         )
     perf = speeds.perf
     replaying = partial(_replay, past, variants, perf, progress)
-    jobs = len(past) if math.isinf(cpu_s) else min(FEWEST, len(past))
-    purse, replayed = Purse(cpu_s), replaying(jobs, Purse())
+    jobs, fewer, purse = len(past), "", Purse(cpu_s)
+    try:
+        replayed = replaying(jobs, purse.part(WHOLE))
+    except TooDear:
+        jobs, purse = min(FEWEST, len(past)), Purse(purse.left_s)
+        replayed = replaying(jobs, Purse())
     while jobs < len(past):
-        more = more_jobs(jobs, len(past), cpu_s - purse.left_s, purse.left_s)
+        more = more_jobs(jobs, len(past), purse.cpu_s - purse.left_s, purse.left_s)
         if more == jobs:
             break
         try:
-            replayed, jobs = replaying(more, purse), more
+            again = replaying(more, purse)
         except TooDear:
             break
+        fewer = _say_moved(jobs, replayed[0], again[0])
+        replayed, jobs = again, more
     ran, never = replayed
     complete = {name: simulated for name, simulated in ran.items() if simulated is not None}
     trace = replace(past, jobs=past.jobs[-jobs:])
@@ -115,10 +223,11 @@ def what_if(
     note = f"{jobs} jobs simulated each time; {_say_speeds(trace, perf)}"
     if jobs < len(past):
         older = len(past) - jobs
-        note += f"; {older} older jobs are left out to answer within {cpu_s:g} s of CPU time"
+        note += f"; {older} older jobs are left out to answer within {cpu_s:g} s of CPU time{fewer}"
     guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
         note += f"; {guessed} have not finished, their lengths are predicted"
+    note += _say_error(records, next(iter(ran.values())))
     metrics = {
         name: {} if simulated is None else dict(simulated.metrics)
         for name, simulated in ran.items()
@@ -128,6 +237,46 @@ def what_if(
     return Compared(metrics, jobs, (last - first) / HOUR, note, complete, never)
 
 
+def _say_moved(
+    jobs: int, fewer: Mapping[str, Simulated | None], more: Mapping[str, Simulated | None]
+) -> str:
+    """By how much older jobs move the average wait of the newest `jobs`, in the first variant."""
+    before, after = (next(iter(ran.values())) for ran in (fewer, more))
+    if before is None or after is None:
+        return ""
+    newest = frozenset(before.per_job.id)
+    waits = (_average_waits(outcome, newest)[0] for outcome in (before, after))
+    return "; with fewer still, the newest {} waited {} instead of {}".format(
+        jobs, *(f"{seconds / 60.0:.3g} min" for seconds in waits)
+    )
+
+
+def _say_error(records: Sequence[JobRecord], replayed: Simulated | None) -> str:
+    """Say how the replay of past decisions differs from what happened to the same jobs."""
+    ended: dict[str, JobRecord] = {
+        r.job.id: r for r in records if r.outcome and r.started is not None
+    }
+    if replayed is None:
+        return ""
+    starts = zip(replayed.per_job.id, replayed.per_job.start_s.tolist(), strict=True)
+    if not (jobs := {job for job, start in starts if job in ended and not math.isnan(start)}):
+        return ""
+    wait_s = float(np.mean([(ended[job].started or 0.0) - ended[job].submitted for job in jobs]))
+    restarts = float(np.mean([ended[job].restarts for job in jobs]))
+    again_s, again = _average_waits(replayed, jobs)
+    return (
+        f"; {len(jobs)} ended jobs waited {wait_s / 60.0:.3g} min on average and started again "
+        f"{restarts:.2f} times, in the replay of the same {again_s / 60.0:.3g} min and {again:.2f}"
+    )
+
+
+def _average_waits(outcome: Simulated, jobs: Collection[str]) -> tuple[float, float]:
+    """Seconds until the first start, and starts after it, of some jobs that start."""
+    rows = np.array([name in jobs for name in outcome.per_job.id], dtype=bool)
+    waits = (outcome.per_job.start_s - outcome.per_job.submit_s)[rows]
+    return float(np.nanmean(waits)), float(np.nanmean(outcome.per_job.restarts[rows]))
+
+
 def _replay(
     past: Trace,
     variants: Mapping[str, Variant],
@@ -135,10 +284,10 @@ def _replay(
     progress: Callable[[str, float], None] | None,
     jobs: int,
     purse: Purse,
-) -> tuple[dict[str, Simulated | None], dict[str, Sequence[NeverStarts]]]:
+) -> tuple[dict[str, Simulated | None], dict[str, Sequence[StuckJobs]]]:
     """The outcome of the newest `count` jobs in each variant; raises TooDear if it must."""
     ran: dict[str, Simulated | None] = {}
-    never: dict[str, Sequence[NeverStarts]] = {}
+    never: dict[str, Sequence[StuckJobs]] = {}
     for name, variant in variants.items():
         tell = None if progress is None else partial(progress, name)
         changed, policy = variant.change.trace(past, perf), build("policy", variant.policy)
@@ -153,8 +302,8 @@ def _replay(
 
 
 def what_if_in_file(
-    history: History,
-    change: Changes,
+    history: LogHistory,
+    change: WhatIfChanges,
     cluster: str,
     name: str,
     *,
@@ -195,7 +344,7 @@ def trace_of(
     *,
     hours: float | None,
     guess_s: float,
-    speeds: Speeds | None = None,
+    speeds: ObservedSpeeds | None = None,
 ) -> tuple[Trace, set[JobId]]:
     """The ledger's jobs with the work they did, and those whose lengths are guesses."""
     since = -np.inf if hours is None else now - hours * HOUR
@@ -224,11 +373,7 @@ def trace_of(
 
 
 def simulate(
-    trace: Trace,
-    cluster: Cluster,
-    policy: Policy,
-    perf: Believed,
-    watch: Progress | None = None,
+    trace: Trace, cluster: Cluster, policy: Policy, perf: Believed, watch: Progress | None = None
 ) -> tuple[Simulated, dict[JobId, str]]:
     """One policy on the jobs of a trace, and why those never start that it leaves waiting."""
     world = replace(build_replayed_world(trace, policy.about), perf=perf)
@@ -259,7 +404,7 @@ def _work(record: JobRecord, now: float) -> float:
 
 
 def more_jobs(jobs: int, total: int, took_s: float, left_s: float) -> int:
-    """How many jobs to try next if `jobs` took `took_s`; the same if time allows no more."""
+    """The number of jobs to try next if `jobs` took `took_s`; `jobs` if time allows no more."""
     growth = min(GROWTH, SAFE * left_s / max(took_s, 1e-9))
     return min(int(jobs * growth), total) if growth >= LEAST_GROWTH else jobs
 
@@ -270,7 +415,7 @@ def watch_spending(
     """Tells how far a simulation is, which is so much of the `whole`; raises TooDear if it must."""
     reported = 0.0
 
-    def hear(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         nonlocal reported
         if purse.empty:
             raise TooDear
@@ -279,4 +424,4 @@ def watch_spending(
             reported = part
             progress(part)
 
-    return hear
+    return on_progress

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from weft.app.engine import build_real_engine
-from weft.app.measure.script import Wanted, room
+from weft.app.measure.script import MeasureSettings, room
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Event, Failed, Finished, Reported, StartFailed, Stopped
 from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Demand, Job, JobId
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
 from weft.core.stops import PROBE
 from weft.frozen import frozen
+from weft.run_terms import Processes
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
 TAKE_UP_S = 0.5  # until all that go on are at full speed
@@ -36,14 +37,14 @@ GRACE_S = 5.0
 
 @frozen
 class Script:
-    """What is run, and the name of its `model` in jobs."""
+    """A script to run, and the name of its `model` in jobs."""
 
     model: str
     command: tuple[str, ...]
 
 
 @frozen
-class Alone:
+class SoloRun:
     """A script by itself."""
 
     model: str
@@ -65,13 +66,13 @@ class Together:
 
 @frozen
 class PairTable:
-    """What was measured; `sharing` is timeslicing or mps."""
+    """Measurements of pairs; `sharing` is timeslicing or mps."""
 
     kind: str
     gpus: int
     sharing: str
     seconds: float
-    alone: tuple[Alone, ...]
+    alone: tuple[SoloRun, ...]
     together: tuple[Together, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class PairTable:
 def beside(
     scripts: Sequence[Script],
     workdir: Path,
-    wanted: Wanted,
+    wanted: MeasureSettings,
     *,
     mps: bool = False,
     every_pair: bool = False,
@@ -109,7 +110,7 @@ class _Crew:
         self,
         scripts: Sequence[Script],
         workdir: Path,
-        wanted: Wanted,
+        wanted: MeasureSettings,
         progress: Callable[[str], None],
         engine: Engine,
     ) -> None:
@@ -172,12 +173,12 @@ class _Crew:
                 await self._engine.freeze(_job(at), 1, by=PROBE)
                 waiting.remove(at)
 
-    async def _alone(self, at: int) -> Alone:
+    async def _alone(self, at: int) -> SoloRun:
         script = self._scripts[at]
         self._progress(f"{script.model} alone")
         rate, report = (await self._rates((at,)))[at]
         batch, mem_gb = int(report.batch or 0.0), report.mem_gb or 0.0
-        return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
+        return SoloRun(script.model, batch, 1.0 / rate, mem_gb, script.command)
 
     async def _together(self, first: int, other: int) -> tuple[float, float]:
         self._progress(f"{self._scripts[first].model} beside {self._scripts[other].model}")
@@ -211,7 +212,7 @@ class _Crew:
                 names = " and ".join(self._scripts[at].model for at in sorted(of))
                 raise InvalidConfig(
                     f"{names} reported too little to be measured",
-                    hint="`weft profile` measures scripts that use weft.train; try longer --each",
+                    hint="`weft profile` measures scripts that use weft_train; try longer --each",
                 ) from None
             if isinstance(event, (Finished, Stopped, Failed, StartFailed)):
                 self._running.discard(_number(event.job))

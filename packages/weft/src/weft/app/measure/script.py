@@ -21,10 +21,11 @@ from weft.core.events.event import Event, Failed, Finished, Reported, StartFaile
 from weft.core.events.report import Report
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
 from weft.frozen import frozen
 from weft.plural import say_gpus
+from weft.run_terms import Processes
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0
@@ -33,8 +34,8 @@ GRACE_S = 5.0
 
 
 @frozen
-class Point:
-    """What one batch size came to; seconds are of one step, medians over the last fifty.
+class BatchPoint:
+    """The measurement of one batch size; seconds are of one step, medians over the last fifty.
 
     `compute_s` is forward and backward of all micro-batches on a rank, `efficiency` how much a
     sample is worth against one in a batch of the first size, `goodput` throughput times that; both
@@ -55,14 +56,14 @@ class Point:
     efficiency: float | None = None
     goodput: float | None = None
 
-    def worth(self, noise: float, first: int) -> Point:
-        """The same with what its samples are worth at a noise scale, against `first` a batch."""
+    def worth(self, noise: float, first: int) -> BatchPoint:
+        """The point with what its samples are worth at a noise scale, against `first` a batch."""
         worth = (noise + first) / (noise + self.batch)
         return replace(self, efficiency=worth, goodput=self.throughput * worth)
 
 
 @frozen
-class Measured:
+class ScriptProfile:
     """A script's profile.
 
     `noise` is None where its gradients never gave an estimate; `trouble` is what ended the
@@ -73,7 +74,7 @@ class Measured:
     kind: str
     gpus: int
     seconds: float
-    points: tuple[Point, ...]
+    points: tuple[BatchPoint, ...]
     noise: Mapping[str, float] | None
     trouble: str
 
@@ -83,8 +84,8 @@ class Measured:
 
 
 @frozen
-class Wanted:
-    """How to measure: GPUs, seconds for each batch size, how many sizes, environment."""
+class MeasureSettings:
+    """Settings of a measurement: GPUs, seconds for each batch size, how many sizes, environment."""
 
     gpus: int = 1
     each_s: float = 4.0
@@ -96,9 +97,9 @@ class Wanted:
 def profile(
     command: Sequence[str],
     workdir: Path,
-    wanted: Wanted,
+    wanted: MeasureSettings,
     progress: Callable[[str], None] = lambda _: None,
-) -> Measured:
+) -> ScriptProfile:
     """Run `command` in `workdir` and measure it; raises InvalidConfig if it never reports."""
     with tempfile.TemporaryDirectory(prefix="weft-profile-") as state:
         return asyncio.run(_measure(Path(state), command, workdir, wanted, progress))
@@ -108,9 +109,9 @@ async def _measure(
     state: Path,
     command: Sequence[str],
     workdir: Path,
-    wanted: Wanted,
+    wanted: MeasureSettings,
     progress: Callable[[str], None],
-) -> Measured:
+) -> ScriptProfile:
     engine = build_real_engine(wanted.engine, state)
     node, on = await room(engine, wanted)
     launch = Launch(
@@ -130,10 +131,10 @@ async def _measure(
     points, noise = tuple(run.points), run.noise
     if noise is not None:
         points = tuple(point.worth(noise["noise"], points[0].batch) for point in points)
-    return Measured(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
+    return ScriptProfile(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
 
 
-async def room(engine: Engine, wanted: Wanted) -> tuple[Node, Allocation]:
+async def room(engine: Engine, wanted: MeasureSettings) -> tuple[Node, Allocation]:
     """The first GPUs of the machine; raises InvalidConfig if it has too few."""
     [node] = await engine.nodes()
     if wanted.gpus > node.gpus:
@@ -152,10 +153,10 @@ class _Run:
         engine: Any,
         launch: Launch,
         on: Allocation,
-        wanted: Wanted,
+        wanted: MeasureSettings,
         progress: Callable[[str], None],
     ) -> None:
-        self.points: list[Point] = []
+        self.points: list[BatchPoint] = []
         self.noise: Mapping[str, float] | None = None
         self.trouble = ""
         self._engine, self._launch, self._on = engine, launch, on
@@ -264,7 +265,7 @@ class _Run:
     def _keep(self, report: Report) -> None:
         batch, step_s, micros = report.batch or 0.0, report.step_s or 0.0, report.accumulate or 1.0
         self.points.append(
-            Point(
+            BatchPoint(
                 batch=int(batch),
                 per_gpu=int(report.per_gpu or batch),
                 accumulate=int(micros),
@@ -285,5 +286,5 @@ def _nothing(run: _Run) -> InvalidConfig:
         return InvalidConfig(f"the script failed: {run.trouble}", hint="try it alone first")
     return InvalidConfig(
         "the script ended without reporting how fast it trains",
-        hint="`weft profile` measures scripts that use weft.train",
+        hint="`weft profile` measures scripts that use weft_train",
     )

@@ -1,4 +1,4 @@
-"""What the GPUs of each node did in the last hours, in small files below the state folder.
+"""The use of each node's GPUs in the last hours, in small files below the state folder.
 
 A node has one file and the one before it, so that they never grow beyond two windows. Nothing is
 kept in memory, and the past is there after a restart.
@@ -39,7 +39,7 @@ class DeviceSeries:
 
 @frozen
 class NodeHistory:
-    """When there were looks, and what each GPU counted then."""
+    """The times of polls, and what each GPU counted then."""
 
     at: list[float]
     gpus: tuple[DeviceSeries, ...]
@@ -55,7 +55,7 @@ class DeviceHistory(Repeated):
         self._engine, self._now = engine, now
         self._folder = None if state is None else state / DEVICES
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Note everything that is counted now."""
         if self._folder is not None:
             devices = self._engine.health.devices

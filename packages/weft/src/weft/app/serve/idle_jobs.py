@@ -1,4 +1,4 @@
-"""Jobs that wait although what they ask for idles: looked at again, counted, and told the truth.
+"""Jobs that wait beside idle devices, and jobs that hold devices and do not use them.
 
 Whatever a policy and its rules decide, a job that fits on devices that are free and not kept from
 it, within its tenant's limits, starts within a minute or gets the reason that really keeps it back.
@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.app.serve.rules import Quotas
-from weft.core.events.event import Woken
+from weft.core.events.event import Cancelled, Noticed, Woken
 from weft.core.model.job import Job, JobId
 from weft.core.plan.about import Controls
-from weft.core.plan.reasons import Blocker, name_some
+from weft.core.plan.reasons import Blocker, device_word, name_some
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
-from weft.stack.windows import Window, kept_away, read_window
+from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
+from weft.stack.windows import ReservedWindow, kept_away, read_window
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class IdleBeside(Repeated):
     _since: dict[JobId, float] = field(default_factory=dict)
     _asked: set[JobId] = field(default_factory=set)
 
-    async def look(self) -> bool:
+    async def poll(self) -> bool:
         """Count jobs that wait beside idle devices, and decide again where it may help."""
         again = await self.count()
         if again:
@@ -89,7 +90,7 @@ class IdleBeside(Repeated):
 
 
 def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict[JobId, Blocker]:
-    """Those of `jobs` that wait and fit on free devices within their rules, by their reason.
+    """Return those of `jobs` that wait and fit on free devices within their rules, by reason.
 
     One that has left meanwhile is skipped, and so is one that is just being written down.
     """
@@ -116,7 +117,7 @@ def find_beside_idle(driver: Driver, rules: Quotas, jobs: Sequence[Job]) -> dict
 
 
 class _Room:
-    """What is free at this instant, asked about many jobs."""
+    """The free devices at this instant, asked about many jobs."""
 
     def __init__(self, driver: Driver, rules: Quotas) -> None:
         self._state, self._now, self._rules = driver.scheduler.state, driver.now, rules
@@ -127,7 +128,7 @@ class _Room:
         self._fits: dict[tuple[object, ...], bool] = {}
 
     def is_there_for(self, job: Job) -> bool:
-        """Whether it fits, on a kind of which its tenant may hold more."""
+        """True if it fits, on a kind of which its tenant may hold more."""
         kinds = job.demand.kinds or self._state.cluster.kinds
         kinds = tuple(kind for kind in kinds if self._is_within(job, kind))
         barred = tuple(window for window in self._windows if not window.admits(job, self._now))
@@ -152,9 +153,52 @@ class _Room:
             for of, name in limits.items()
         )
 
-    def _place(self, job: Job, kinds: tuple[str, ...], barred: tuple[Window, ...]) -> bool:
+    def _place(self, job: Job, kinds: tuple[str, ...], barred: tuple[ReservedWindow, ...]) -> bool:
         free, least = self._state.free, self._least(job)
         with kept_away(free, barred):
             demand = replace(job.demand, gpus=least, min=least, kinds=kinds)
             place = fewest_nodes(replace(job, demand=demand), free)
             return place is not None and free.fits(place)
+
+
+LEVEL = "idle"
+
+
+class IdleWatch(Repeated):
+    """Watch over a driver's running jobs; `stop_s` None never stops any."""
+
+    every_s = 30.0
+    trouble = "reasons of idle jobs are not written"
+    waits_first = True
+
+    def __init__(self, driver: Driver, stop_s: float | None = None) -> None:
+        self._driver, self._stop_s = driver, stop_s
+
+    @property
+    def jobs(self) -> IdleJobs:
+        """The running jobs as they were observed."""
+        return self._driver.ledger.idle
+
+    async def poll(self) -> None:
+        """Report jobs that are found idle; stop those that were so for too long."""
+        driver = self._driver
+        live = driver.ledger.jobs.live
+        running = [
+            record for record in live.values() if record.running is not None and not record.outcome
+        ]
+        for job in self.jobs.find_idle(running, driver.now):
+            attempt = self.jobs.uses[job].attempt
+            await driver.write_down(Noticed(job, attempt, LEVEL, self._describe(job)))
+        for job in self._find_late():
+            text = f"stopped: it {self._describe(job)}"
+            log.warning("job=%s %s", job, text)
+            await driver.write_down(Cancelled(job, text))
+
+    def _describe(self, job: JobId) -> str:
+        kinds = (node.kind for node, _ in self._driver.nodes())
+        return describe_idle(self.jobs.uses[job], device_word(kinds))
+
+    def _find_late(self) -> list[JobId]:
+        if self._stop_s is None:
+            return []
+        return [job for job, use in self.jobs.idle.items() if use.idle_s >= self._stop_s]

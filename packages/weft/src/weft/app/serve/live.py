@@ -12,17 +12,12 @@ from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
-from weft.app.serve.bad_nodes import BadNodes
-from weft.app.serve.configuration import Configuration
-from weft.app.serve.device_faults import ASIDE, DeviceFaults, TakenDevices
+from weft.app.serve.bad_devices import ASIDE, BadNodes, DeviceFaults, TakenDevices
 from weft.app.serve.device_history import DeviceHistory
-from weft.app.serve.hinted_or_alike import HintedOrAlike
-from weft.app.serve.idle_beside import IdleBeside
-from weft.app.serve.idle_watch import IdleWatch
-from weft.app.serve.limits import Limits
-from weft.app.serve.private_file import write_private
-from weft.app.serve.refits import Refits
-from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
+from weft.app.serve.idle_jobs import IdleBeside, IdleWatch
+from weft.app.serve.predicting import HintedOrAlike, Refits
+from weft.app.serve.private_file import Configuration, write_private
+from weft.app.serve.rules import Quotas, TenantLimits, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
@@ -39,7 +34,7 @@ from weft.core.protocols import Engine, Store
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.stops import Rung
-from weft.engines.machine.users_file import find_users
+from weft.engines.machine.users import find_users
 from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -91,7 +86,8 @@ class Settings:
     those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
     them nothing. With `start_ahead` the next in line is started before its turn where that can be
     done. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
-    `sleep_nodes` says how idle nodes are put to sleep, None that they never are.
+    `sleep_nodes` says how idle nodes are put to sleep, None that they never are. Every `verify_s`
+    seconds the log is judged, with None only when an admin asks for it.
     """
 
     engine: str = "local"
@@ -111,13 +107,14 @@ class Settings:
     mail_from: str = ""
     end_unknown: bool = False
     keep: Keep = FOR_EVER
-    limits: Limits = field(default_factory=Limits)
+    limits: TenantLimits = field(default_factory=TenantLimits)
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = SLOWDOWN
     start_ahead: bool = True
     stop_idle_s: float | None = None
+    verify_s: float | None = None
     sleep_nodes: SleepSettings | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
@@ -203,7 +200,6 @@ class Live:
             if self.settings.policy is not None:
                 check_machines(build("policy", self.settings.policy), self._cluster)
             await self.driver.open()
-            self.driver.ledger.entitlement.rule(self.quotas.weights, self.quotas.limits)
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
@@ -228,7 +224,7 @@ class Live:
             raise
 
     def _knowledge(self) -> Knowledge:
-        """What is known about jobs before the first event."""
+        """The knowledge about jobs before the first event."""
         knowledge = Knowledge(
             _predictor(self.settings.predictor),
             FittedBeliefs(),
@@ -288,7 +284,6 @@ class Live:
         if self.settings.state is not None:
             write_private(self.settings.state / QUOTA_FILE, asdict(quotas))
         self.quotas = quotas
-        self.driver.ledger.entitlement.rule(quotas.weights, quotas.limits)
         await self.driver.set_policy(spec)
 
     async def drain(self, node: NodeId) -> None:
@@ -321,16 +316,16 @@ class Live:
                     await self._set_aside(node)
 
     def _allow(self, job: Job, device: Device, beside: Job) -> bool:
-        """Whether rules let a job have a device in the place of the job that runs there."""
+        """True if rules let a job have a device in the place of the job that runs there."""
         return self.quotas.allow(job, device, beside, self.driver.scheduler.state, self.driver.now)
 
     def _owner_of(self, job: JobId) -> str:
-        """Whose job it is: the tenant, and the person where that is known."""
+        """The owner of a job: the tenant, and the person where that is known."""
         record = self.driver.ledger.jobs.get(job)
         return "" if record is None else f"{record.job.tenant}/{record.job.user}"
 
     def _can_spare(self, node: NodeId) -> bool:
-        """Whether another machine is up: without one, the cause could be anywhere."""
+        """True if another machine is up: without one, the cause could be anywhere."""
         gone = {name.removeprefix(ASIDE) for name in self.quotas.windows}
         up = {other.id for other, word in self.driver.nodes() if word == "up"}
         return node not in gone and bool(up - gone - {node})

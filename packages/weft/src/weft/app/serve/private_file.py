@@ -1,4 +1,4 @@
-"""What a service was configured with when it last started.
+"""Small files that only the service can read, and what it was configured with last.
 
 A policy or a quota that was changed while the service ran lasts over restarts, until someone
 changes the configuration itself. So a start compares the configuration with the one before it.
@@ -6,22 +6,52 @@ changes the configuration itself. So a start compares the configuration with the
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from weft.app.serve.private_file import read_private, write_private
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, StoreError
 from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen
+
+
+def read_private(path: Path) -> Any:
+    """JSON of a file; None where there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{path} cannot be read: {error}", hint="fix or remove it") from error
+
+
+def write_private(path: Path, body: Any) -> None:
+    """JSON that only we can read, there completely or not at all; StoreError on a full disk."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(body, out, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        what = f"{path.name} cannot be written: {error.strerror}; nothing has changed"
+        raise StoreError(what, hint=f"make room on the disk of {path.parent}") from error
+
 
 FILE = "configuration.json"
 
 
 @frozen
 class Configuration:
-    """What can be configured and also changed live; a `policy` of None leaves it open."""
+    """Settings that can also be changed live; a `policy` of None leaves it open."""
 
     policy: str | None = None
     lending: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +63,7 @@ class Configuration:
 
     @classmethod
     def read(cls, folder: Path) -> Configuration | None:
-        """Of the last start; None if there was none."""
+        """Read the file of the last start; None if there was none."""
         path = folder / FILE
         kept = read_private(path)
         if kept is None:
@@ -46,11 +76,14 @@ class Configuration:
             ) from error
 
     def write(self, folder: Path) -> None:
-        """For the next start."""
+        """Write it for the next start."""
         write_private(folder / FILE, {"policy": self.policy, "lending": dict(self.lending)})
 
     def describe_changes(self, policy: PartSpec, quotas: Any) -> list[str]:
-        """What runs otherwise than configured, because it was changed live; for the log."""
+        """Settings that run otherwise than configured, because they were changed live.
+
+        For the log.
+        """
         changes = []
         if self.policy is not None and self.policy != policy.text:
             changes.append(

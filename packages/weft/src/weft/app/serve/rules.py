@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from weft.app.serve.private_file import read_private
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
@@ -57,7 +57,8 @@ class Quotas:
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        names = ["spare", "promise", "easy", "priority", "firm", *([] if own else ["steady"])]
+        names = ["skip_failing", "promise", "easy", "priority", "no_preempt"]
+        names += [] if own else ["steady"]
         jobs: dict[str, dict[str, Any]] = {name: {} for name in names}
         return policy.inside(*in_order({**jobs, **self._tenants()}))
 
@@ -82,7 +83,7 @@ class Quotas:
     def allow(
         self, job: Job, device: tuple[NodeId, int], beside: Job, state: State, now: float
     ) -> bool:
-        """Whether a job of one GPU could have this one in the place of the job that is there."""
+        """True if a job of one GPU could have this one in the place of the job that is there."""
         node, gpu = device
         for name, text in self.windows.items():
             window = read_window(name, text)
@@ -97,11 +98,11 @@ class Quotas:
         )
 
     def with_window(self, name: str, text: str) -> Quotas:
-        """The same with one more window, or another one of this name."""
+        """The quotas with one more window, or another one of this name."""
         return replace(self, windows={**self.windows, name: text})
 
     def without_windows(self, *names: str) -> Quotas:
-        """The same without some."""
+        """The quotas without some windows."""
         kept = {name: text for name, text in self.windows.items() if name not in names}
         return replace(self, windows=kept)
 
@@ -139,10 +140,7 @@ def read_quotas(path: Path) -> Quotas:
 
 
 def read_lending(
-    own: Iterable[str],
-    parents: Iterable[str],
-    half_life_h: float | None,
-    min_run_s: float | None,
+    own: Iterable[str], parents: Iterable[str], half_life_h: float | None, min_run_s: float | None
 ) -> dict[str, Any]:
     """Rules as options say them, `TENANT=GPUS` and `TENANT=GROUP`; only those that are given."""
     lending: dict[str, Any] = {}
@@ -165,3 +163,47 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise InvalidConfig(f"{option} {text!r} is not NAME=VALUE", hint="such as nlp=8")
     return name, value
+
+
+@frozen
+class TenantLimits:
+    """Limits of each tenant; 0 is none. Admins have none: they could change them anyway.
+
+    `rate` is requests per second, and `burst` how many may come at once; long answers count as
+    several. `streams` are open event
+    streams and followed logs, `jobs` those that have not ended, `gpus` what one job may ask for.
+    `header_kib` is the longest header of a request and `body_mib` its longest body; `connections`
+    are open ones of everyone together, and `header_s` and `body_s` how long a request may take to
+    arrive.
+    """
+
+    rate: float = 50.0
+    burst: float = 100.0
+    streams: float = 50.0
+    jobs: float = 10_000.0
+    gpus: float = 0.0
+    header_kib: float = 16.0
+    body_mib: float = 2.0
+    connections: float = 4_096.0
+    header_s: float = 20.0
+    body_s: float = 30.0
+
+
+def read_limits(pairs: Sequence[str]) -> TenantLimits:
+    """Limits from `NAME=NUMBER`; InvalidConfig names what cannot be read."""
+    known = [field.name for field in fields(TenantLimits)]
+    limits: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise InvalidConfig(
+                f"--limit {pair!r} is not NAME=NUMBER{did_you_mean(name, known)}",
+                hint=f"limits are {', '.join(known)}",
+            )
+        try:
+            limits[name] = float(text)
+        except ValueError as error:
+            raise InvalidConfig(f"--limit {pair!r}: {text!r} is not a number") from error
+        if not 0.0 <= limits[name] < 1e12:
+            raise InvalidConfig(f"--limit {pair!r} is out of range", hint="0 is no limit")
+    return TenantLimits(**limits)

@@ -18,11 +18,11 @@ from weft.app.serve.private_file import write_private
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
-from weft.formulas.node_sleep import SleepRule
-from weft.formulas.node_sleeper import NodeSleeper
+from weft.formulas.node_sleeper import NodeSleeper, SleepRule
 from weft.frozen import frozen
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
+from weft.wire.ending import end_process
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ BY_ENGINE: Mapping[str, tuple[str, str]] = {
 
 @frozen
 class SleepSettings:
-    """How nodes sleep: `spare` idle ones stay awake, `boot_s` is how long one takes to come back.
+    """Settings of sleeping nodes: `spare` idle ones stay awake, `boot_s` is the time to come back.
 
     `sleep` and `wake` are commands with `{node}`; without them nodes are drained alone, or by what
     their cluster has for it.
@@ -69,7 +69,7 @@ class SleepSettings:
                 raise InvalidConfig(f"the command {text!r} has no {NODE} in it")
 
     def on(self, engine: str) -> SleepSettings:
-        """The same with the commands of an engine, where the admin gave none."""
+        """The settings with the commands of an engine, where the admin gave none."""
         if self.sleep or engine not in BY_ENGINE:
             return self
         return SleepSettings(self.spare, self.boot_s, *BY_ENGINE[engine])
@@ -125,10 +125,10 @@ class SleepNodes(Repeated):
 
     @property
     def pause_s(self) -> float:
-        """So that the cluster's time between turns is the same."""
+        """Seconds between polls, so that the cluster's time between them is always equal."""
         return max(EVERY_S / self.driver.engine.speed, LEAST_S)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Put to sleep, wake, and use again what has booted."""
         driver, sleeper = self.driver, self.sleeper
         for node in sleeper.take_booted(driver.now):
@@ -154,8 +154,7 @@ class SleepNodes(Repeated):
         try:
             _, output = await asyncio.wait_for(child.communicate(), LIMIT_S)
         except TimeoutError:
-            child.kill()
-            await child.wait()
+            await end_process(child)
             log.warning("node=%s %r took longer than %g s", node.id, command, LIMIT_S)
             return
         if child.returncode:

@@ -38,26 +38,26 @@ LINE = "standby.lock"
 
 
 def describe_process() -> str:
-    """What a standby needs to end this process, and no other process."""
+    """The facts that a standby needs to end this process, and no other process."""
     me = {"host": socket.gethostname(), "pid": os.getpid(), "began": start_time(os.getpid())}
     return json.dumps({**me, "space": _pid_space()})
 
 
-class Place(Protocol):
-    """Where a log is kept, as a standby sees it; `name` is for people."""
+class LogPlace(Protocol):
+    """The place of a log, as a standby sees it; `name` is for people."""
 
     name: str
 
     def is_first(self) -> bool:
-        """Whether no other standby waits before us."""
+        """True if no other standby waits before us."""
         ...
 
     def is_free(self) -> bool:
-        """Whether no service leads."""
+        """True if no service leads."""
         ...
 
     def read(self) -> Lease:
-        """Which service leads; StoreError while that is unknown."""
+        """The lease of the service that leads; StoreError while that is unknown."""
         ...
 
     def take_from(self, seen: Lease) -> bool:
@@ -78,14 +78,14 @@ class FilePlace:
         self._line = os.open(state / LINE, os.O_RDWR | os.O_CREAT, 0o600)
 
     def is_first(self) -> bool:
-        """Whether the standby's lock can be had, which is then ours."""
+        """True if the standby's lock can be had, which is then ours."""
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._line, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
 
     def is_free(self) -> bool:
-        """Whether the lock of the log can be had."""
+        """True if the lock of the log can be had."""
         try:
             os.close(own(self._log))
         except InvalidConfig:
@@ -93,17 +93,14 @@ class FilePlace:
         return True
 
     def read(self) -> Lease:
-        """From the log's file."""
         with self._unless_busy():
             return lease.read(self._log)
 
     def take_from(self, seen: Lease) -> bool:
-        """In the log's file."""
         with self._unless_busy():
             return lease.take_from(self._log, seen)
 
     def close(self) -> None:
-        """Give the lock back."""
         os.close(self._line)
 
     @contextlib.contextmanager
@@ -114,8 +111,8 @@ class FilePlace:
             raise StoreError(f"the leader is inside a transaction: {error}") from error
 
 
-def open_place(state: Path, database: str) -> Place:
-    """Where a service with these settings keeps its log."""
+def open_place(state: Path, database: str) -> LogPlace:
+    """The place where a service with these settings keeps its log."""
     if not database:
         return FilePlace(state)
     from weft.store.postgres import PostgresPlace
@@ -129,7 +126,7 @@ class Standby:
     Several standbys wait in line: the first holds a lock until `release`.
     """
 
-    def __init__(self, place: Place, each: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, place: LogPlace, each: Callable[[], None] = lambda: None) -> None:
         self._place, self._each = place, each
         self._seen, self._since = Lease(), time.monotonic()
 
@@ -138,7 +135,7 @@ class Standby:
         while not self._place.is_first():
             self._pause()
         while not self._place.is_free():
-            self._look()
+            self._end_stuck_leader()
             self._pause()
 
     def release(self) -> None:
@@ -149,7 +146,7 @@ class Standby:
         self._each()
         time.sleep(POLL_S)
 
-    def _look(self) -> None:
+    def _end_stuck_leader(self) -> None:
         """Take the token of a leader that has stood still for too long, and end it."""
         now = time.monotonic()
         with contextlib.suppress(StoreError):  # it stands inside a transaction
@@ -188,6 +185,6 @@ def end_leader(holder: str) -> None:
 
 
 def _pid_space() -> str:
-    """Where a process number means the same: one boot of one machine, one namespace."""
+    """The scope of process numbers: one boot of one machine, one namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"

@@ -1,4 +1,4 @@
-"""`weft.simulate` and `weft.compare`: the same runs as the command line, from Python."""
+"""`weft.simulate` and `weft.compare`: the runs of the command line, from Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.sim.sweep import Progress
 
 def simulate(
     workload: str | Path | Trace,
-    policy: Described | Policy = "tiresias",
+    policy: Described | Policy = "las",
     cluster: str = "",
     *,
     seed: int = 0,
@@ -74,7 +74,7 @@ def compare(
 
 
 def _show_bar() -> Progress:
-    """How far all runs are: a bar of the notebook, redrawn at each part in a hundred."""
+    """A bar of the notebook for the progress of all runs, redrawn at each part in a hundred."""
     from IPython.display import ProgressBar
 
     bar, reached = ProgressBar(100), 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.app.yaml_file import load_yaml
+from weft.app.files import load_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.cluster import (
     CPUS_PER_GPU,

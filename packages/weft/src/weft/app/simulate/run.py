@@ -13,29 +13,29 @@ from pathlib import Path
 from threading import Lock
 from typing import TextIO
 
-from weft.app.policy_file import build_policy, check_machines
+from weft.app.policy_file import PYTHON, build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
-from weft.app.simulate.resize_text import read_resize, stop_rules
-from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
+from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup, read_resize, stop_rules
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import SHARED, world_of
 from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig
+from weft.core.events.event import NodeUp, PolicyChanged
 from weft.core.model.cluster import Cluster
 from weft.core.model.gang_nodes import explain_too_few_nodes
 from weft.core.model.trace import Trace
+from weft.core.plan.about import terms_of
 from weft.core.plan.policy import Policy
 from weft.core.scheduler import Journal
 from weft.core.spec.part_spec import PartSpec
-from weft.core.spec.registry import names
+from weft.core.spec.registry import names, read_spec
 from weft.engines.ray.spread import spread
-from weft.formulas.node_sleep import SleepRule
-from weft.formulas.node_sleeper import NodeSleeper
+from weft.formulas.node_sleeper import NodeSleeper, SleepRule
 from weft.plural import say_gpus
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
-from weft.traces.find import find, workload
-from weft.traces.options import Options, Request
+from weft.traces.options import DrawRequest, Options
+from weft.traces.read import find, workload
 from weft.version import __version__
 
 Report = Callable[[float], None]
@@ -99,7 +99,7 @@ def _by_seed(
 
 
 def labels(setups: Sequence[Setup]) -> list[str]:
-    """What each policy is called: as typed, or by its name, or whole where names are shared."""
+    """The label of each policy: as typed, or by its name, or whole where names are shared."""
     variants: dict[str, set[str]] = {}
     for setup in setups:
         variants.setdefault(setup.policy_name, set()).add(repr(setup.policy))
@@ -119,6 +119,10 @@ def _run_one(setup: Setup, report: Report | None) -> Outcome:
     with_loans = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
     world = world_of(setup, trace, with_loans, policy.about)
     with _journal(setup.events) as journal:
+        if journal is not None:  # so that a reader of the log knows what was decided about
+            journal(0.0, _describe(setup, policy))
+            for node in cluster.nodes:
+                journal(0.0, NodeUp(node))
         run = wire(
             world,
             cluster,
@@ -139,6 +143,16 @@ def _run_one(setup: Setup, report: Report | None) -> Outcome:
         return run.outcome(setup.policy_name)
 
 
+def _describe(setup: Setup, policy: Policy) -> PolicyChanged:
+    """Return the event that names the policy in a log."""
+    described = setup.policy
+    if not isinstance(described, DESCRIBED) or PYTHON in str(described):
+        return PolicyChanged(PartSpec(policy.about.name), terms=terms_of(policy.about))
+    spec = read_spec("policy", described)
+    bare = build_policy(replace(spec, wrappers=()))
+    return PolicyChanged(spec, terms=terms_of(bare.about))
+
+
 def _sleeper(setup: Setup) -> NodeSleeper | None:
     if setup.sleep_nodes is None:
         return None
@@ -146,7 +160,7 @@ def _sleeper(setup: Setup) -> NodeSleeper | None:
 
 
 def _travelling(setup: Setup) -> Setup:
-    """The same for another machine: with the jobs of a file, which it may not have."""
+    """The setup for another machine: with the jobs of a file, which it may not have."""
     if isinstance(setup.workload, Trace) or setup.workload in names("trace"):
         return setup
     trace, _ = prepare(setup)
@@ -228,7 +242,7 @@ def _load(
             hint="--sample, --window and --trace-option are for files",
         )
     cluster = find_cluster(cluster_text or workload(workload_name).cluster)
-    request = Request(
+    request = DrawRequest(
         seed=seed,
         jobs=jobs,
         load=load,

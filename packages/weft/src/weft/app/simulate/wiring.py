@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 
-from weft.app.simulate.resize_text import LiveTerms
+from weft.app.simulate.setup import LiveTerms
 from weft.app.simulate.world import World
 from weft.core.asleep.rules import StopRules
 from weft.core.errors import InvalidConfig
@@ -19,21 +19,21 @@ from weft.core.plan.policy import Policy
 from weft.core.protocols import PerfModel
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.spec.registry import Described, build, find, read_spec
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.formulas.node_sleeper import NodeSleeper
 from weft.frozen import frozen
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
-from weft.perf.loaned import OnLoan
-from weft.sim.asleep import Nights
+from weft.perf.replay import OnLoan
+from weft.sim.asleep import SleepSimulation
 from weft.sim.collect import collect
-from weft.sim.driver import Driver, Progress
+from weft.sim.driver import Progress, Simulation
 from weft.sim.faults import Faults
 from weft.sim.fork import Fork
 from weft.sim.loans import Loans
 from weft.sim.physics import ChangeTerms, Physics
 from weft.sim.result import Outcome
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 
 TICK_S = 60.0
 REMEMBERED = 200  # events: 2,000 made a long simulation 2 % slower, all of it garbage collection
@@ -42,14 +42,14 @@ NO_LOANS = Loans()
 
 
 @frozen
-class Run:
+class PreparedSimulation:
     """A simulation that is ready to begin."""
 
     policy: Policy
     predictor: Predictor
     cluster: Cluster
     physics: Physics
-    driver: Driver
+    driver: Simulation
     weights: Mapping[str, float]
     scheduler: Scheduler
 
@@ -60,7 +60,7 @@ class Run:
         return self.collect(name, perf_counter() - began)
 
     def collect(self, name: str, wall_s: float = 0.0) -> Outcome:
-        """What has come of it so far."""
+        """The outcome so far."""
         reads = Needs.REMAINING in self.policy.about.needs
         label = self.predictor.label if reads else "none"
         counts, weights = self.driver.counts, self.weights
@@ -84,7 +84,7 @@ def wire(
     live: LiveTerms | None = None,
     stops: StopRules | None = None,
     sleeper: NodeSleeper | None = None,
-) -> Run:
+) -> PreparedSimulation:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
 
     With `live` running jobs change their devices as they train; with `stops` they can sleep,
@@ -123,8 +123,9 @@ def wire(
         weights=named,
         remembered=REMEMBERED,
         stops=stops,
+        skips_views=journal is None,
     )
-    driver = Driver(
+    driver = Simulation(
         scheduler,
         physics,
         cluster,
@@ -134,9 +135,9 @@ def wire(
         progress=progress,
         live=None if live is None else costs.costs,
         sleeper=sleeper,
-        nights=None if stops is None or stops.memory is None else Nights(stops.memory),
+        sleep_sim=None if stops is None or stops.memory is None else SleepSimulation(stops.memory),
     )
-    return Run(policy, known, cluster, physics, driver, named, scheduler)
+    return PreparedSimulation(policy, known, cluster, physics, driver, named, scheduler)
 
 
 def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:
@@ -147,7 +148,7 @@ def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:
 
 
 def wire_from(
-    table: Table,
+    table: JobTable,
     now: float,
     left: Sequence[float],
     perf: PerfModel,
@@ -156,7 +157,7 @@ def wire_from(
     knowledge: Knowledge,
     memory: object,
 ) -> Fork:
-    """The same beginning in the middle: every job of `table` as it stands, with `left` seconds.
+    """A simulation that begins in the middle: every job of `table` with `left` seconds.
 
     `knowledge` is copied: what is learnt on the way stays there.
     """
@@ -164,7 +165,7 @@ def wire_from(
     trace = Trace("now", tuple(zip(table.jobs, map(Truth, left), strict=True)))
     terms = ChangeTerms(resume_s=about.resume_s, resize_s=about.resize_s)
     physics = Physics(trace, perf, tick_s=about.every or TICK_S, terms=terms)
-    scheduler = Scheduler(policy, cluster, knowledge=copy.deepcopy(knowledge))
+    scheduler = Scheduler(policy, cluster, knowledge=copy.deepcopy(knowledge), skips_views=True)
     scheduler.memory = memory
     return Fork(scheduler, physics, cluster, table, now)
 

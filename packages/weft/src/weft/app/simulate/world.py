@@ -1,4 +1,4 @@
-"""Which truth about speeds a simulation has, and what the scheduler believes of it."""
+"""The truth about speeds in a simulation, and what the scheduler believes of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from weft.app.simulate.resize_text import read_resize
-from weft.app.simulate.setup import Setup
+from weft.app.simulate.setup import Setup, read_resize
 from weft.core.knowledge.costs import ChangeCosts
-from weft.core.knowledge.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Training
+from weft.core.knowledge.knowledge import Beliefs, BusSharing, Knowledge, Pooled, TrainingKnowledge
 from weft.core.knowledge.plans import Plans
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
@@ -29,7 +28,7 @@ from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.learnt_costs import assume_by_name
 from weft.perf.linear import LinearBeliefs
-from weft.perf.links.joined import COLOCATED, Joined, MeasuredBus, OutOfStep, read_bus
+from weft.perf.links.joined import COLOCATED, JoinedLinks, MeasuredBus, OutOfStep, read_bus
 from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned
@@ -39,9 +38,8 @@ from weft.perf.sharing.host import TABLES, ByModel
 from weft.perf.sharing.host import load_shipped as shipped_sensitivities
 from weft.perf.sharing.host import read_tables as read_sensitivities
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
-from weft.perf.training.layered import Layered
+from weft.perf.training.layered import InRegimes, Layered
 from weft.perf.training.learner import Learner
-from weft.perf.training.regimes import InRegimes
 from weft.sim.physics import Interruption
 
 SHARED = Controls.SHARE | Controls.TIER | Controls.HOST
@@ -66,10 +64,10 @@ class World:
     perf: PerfModel
     beliefs: Beliefs
     together: Colocated | None = None
-    training: Training | None = None
+    training: TrainingKnowledge | None = None
     interruption: Interruption | None = None
     pairs: Throughputs | None = None
-    joined: Joined | None = None
+    joined: JoinedLinks | None = None
     bus: BusSharing | None = None
     able: Callable[[Job], bool] = data_parallel
     assumed_s: Callable[[Job], float] = assume_by_name
@@ -78,16 +76,16 @@ class World:
 
     @property
     def coupling(self) -> Coupling | None:
-        """What jobs do to each other, by devices and by links."""
+        """The effect of jobs on each other, by devices and by links."""
         return self.together if self.joined is None else self.joined
 
     @property
     def places(self) -> Places | None:
-        """Where jobs meet beside their devices."""
+        """The places where jobs meet beside their devices."""
         return None if self.joined is None else self.joined.places
 
     def knowledge(self, predictor: Predictor, costs: ChangeCosts | None = None) -> Knowledge:
-        """What the scheduler knows when it begins."""
+        """The knowledge of the scheduler when it begins."""
         return Knowledge(
             predictor,
             self.beliefs,
@@ -108,11 +106,11 @@ def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> Worl
     bus = _bus(setup)
     if bus is None and all(job.traffic is None for job, _ in trace):
         return world
-    return replace(world, joined=Joined(cluster, world.together, _links(trace), bus), bus=bus)
+    return replace(world, joined=JoinedLinks(cluster, world.together, _links(trace), bus), bus=bus)
 
 
 def _links(trace: Trace) -> LinkSharing:
-    """How jobs share network links: by their phases in time where any job tells them."""
+    """The sharing of network links: by jobs' phases in time where any job tells them."""
     in_phases = any(job.traffic is not None and job.traffic.phases for job, _ in trace)
     return InPhase() if in_phases else OutOfStep()
 
@@ -156,7 +154,7 @@ def build_replayed_world(trace: Trace, about: About) -> World:
 
 
 def _host(setup: Setup, cluster: Cluster, about: About) -> Host:
-    """What cores and memory do, for policies that set them: measured tables, or the fits."""
+    """The effect of cores and memory, for policies that set them: measured tables, or the fits."""
     if Controls.HOST not in about.controls:
         return insensitive
     folder = expand(setup.profiles)
@@ -165,7 +163,7 @@ def _host(setup: Setup, cluster: Cluster, about: About) -> Host:
 
 
 def _bus(setup: Setup) -> MeasuredBus | None:
-    """What jobs on a socket do to each other, where the folder of tables tells."""
+    """The effect of jobs on a socket on each other, where the folder of tables tells."""
     folder = expand(setup.profiles)
     return read_bus(folder) if (folder / COLOCATED).is_file() else None
 
@@ -216,7 +214,7 @@ def _adaptive(setup: Setup, models: Mapping[str, ModelTable], trace: Trace, abou
 
 
 def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:
-    """Whether every process of a job has all of its model."""
+    """True if every process of a job has all of its model."""
     return all(kind.unit == 1 for kind in table_of(models, job).kinds.values())
 
 

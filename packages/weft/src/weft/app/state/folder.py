@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
+from weft.engines.machine.users import PASS
 
 LOG, JOBS, LIVE, DEVICES = "events.db", "jobs", "live", "devices"
 SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json", "faults.json")
@@ -27,13 +28,17 @@ PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 def make_private(folder: Path) -> None:
     """Make the folder if it is not there; close it and the files in it to other users.
 
-    A folder of other things is left as it is: only what is ours in it is closed.
+    A folder of other things is left as it is: only what is ours in it is closed. What users of jobs
+    walk through stays open to them, for their jobs go on while a service begins.
     """
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         for path in _to_close(folder):
             with suppress(FileNotFoundError):  # a leader that ends beside us removes files
-                path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
+                if not path.is_dir():
+                    path.chmod(PRIVATE_FILE)
+                elif stat.S_IMODE(path.stat().st_mode) != PASS:
+                    path.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise InvalidConfig(
             f"cannot keep state in {folder}: {error.strerror}", hint="name another --state folder"
@@ -41,7 +46,7 @@ def make_private(folder: Path) -> None:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """What in the folder other users can read or change, the folder itself included."""
+    """The paths in the folder that other users can read or change, the folder itself included."""
     everybody = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH  # to walk through is fine
     return [path for path in _to_close(folder) if _mode_of(path) & everybody]
 
@@ -98,7 +103,7 @@ def _to_close(folder: Path) -> Iterator[Path]:
 
 
 def _mode_of(path: Path) -> int:
-    """What it is and who may use it; 0 for what is gone meanwhile."""
+    """The kind of a path and who may use it; 0 for what is gone meanwhile."""
     try:
         return path.lstat().st_mode
     except FileNotFoundError:

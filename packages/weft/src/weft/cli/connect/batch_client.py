@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from weft.cli.connect.client import Client, Refused, Unreachable
+from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
 from weft.core.errors import InvalidConfig, WeftError
 from weft.engines.machine.job_environment import filter_environment
-from weft.service.responses.answers import Done, Made
-from weft.service.responses.batch_jobs import BatchJobs, BatchJobToSubmit
+from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done, Made
 
 ASK_S = 1.0
 SUBMIT_S = 60.0  # less than a service waits before it gives the same to another client
@@ -33,7 +32,7 @@ LEAVES = "--until-done"
 Say = Callable[[str], None]
 
 
-def hand_in(client: Client, body: Mapping[str, Any]) -> str:
+def submit_job(client: ServiceClient, body: Mapping[str, Any]) -> str:
     """Submit a job, with a client for its batch jobs where it needs one; its id."""
     made = client.post(Made, "/jobs", body)
     if made.by_client:
@@ -41,7 +40,7 @@ def hand_in(client: Client, body: Mapping[str, Any]) -> str:
     return made.id
 
 
-def begin_client(client: Client) -> None:
+def begin_client(client: ServiceClient) -> None:
     """One beside us that stays until all jobs have ended, unless one runs."""
     if not shutil.which("sbatch"):
         return  # submitted from elsewhere: the person's client runs where Slurm is
@@ -60,14 +59,14 @@ def begin_client(client: Client) -> None:
 
 
 def state_folder() -> Path:
-    """Where a person's programs keep what they did."""
+    """Return the folder where a person's programs keep their state."""
     usual = Path.home() / ".local/state"
     return Path(os.environ.get("XDG_STATE_HOME") or usual) / "weft"
 
 
 @contextmanager
-def only_one(client: Client) -> Iterator[bool]:
-    """Whether no other client of this person and service runs; none begins meanwhile."""
+def only_one(client: ServiceClient) -> Iterator[bool]:
+    """Hold the lock of this person and service; yield false if another client has it."""
     folder = state_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(client.url.encode()).hexdigest()[:16]
@@ -80,13 +79,13 @@ def only_one(client: Client) -> Iterator[bool]:
         yield True
 
 
-def serve_batch_jobs(client: Client, say: Say, *, until_done: bool) -> None:
+def serve_batch_jobs(client: ServiceClient, say: Say, *, until_done: bool) -> None:
     """Do what the service asks for, until no job is left, or forever."""
     idle_since = time.monotonic()
     while True:
         try:
             work = client.post(BatchJobs, "/batch-jobs/take")
-        except Unreachable as error:  # it may be restarting
+        except ServiceUnreachable as error:  # it may be restarting
             say(error.what)
             time.sleep(5 * ASK_S)
             continue
@@ -102,14 +101,14 @@ def serve_batch_jobs(client: Client, say: Say, *, until_done: bool) -> None:
         time.sleep(ASK_S)
 
 
-def submit_batch_job(client: Client, offer: BatchJobToSubmit, say: Say) -> None:
+def submit_batch_job(client: ServiceClient, offer: BatchJobToSubmit, say: Say) -> None:
     """Sbatch as the person that we are, and its report; what does not count is ended."""
     number, refusal = run_sbatch(offer.script)
     say(f"submitted batch job {number}" if number else f"sbatch refused a job: {refusal}")
     body = {"secret": offer.secret, "number": number, "refusal": refusal}
     try:
         client.post(Done, "/batch-jobs/report", body)
-    except Refused as error:
+    except RequestRefused as error:
         say(f"batch job {number}: {error.what}")
         if number and error.status == WRONG:
             end_batch_job(number)

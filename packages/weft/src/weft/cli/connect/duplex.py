@@ -66,7 +66,7 @@ class Talk:
 
     @property
     def pending(self) -> bool:
-        """Whether something can be read that a selector does not see."""
+        """Return true if something can be read that a selector does not see."""
         inside = self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
         return self._fresh or inside > 0
 
@@ -81,7 +81,7 @@ class Talk:
         self._socket.sendall(b"0\r\n\r\n")
 
     def receive(self) -> bytes:
-        """What has come, which may be nothing yet; EOFError at the end."""
+        """Return the bytes that have come, perhaps none yet; raise EOFError at the end."""
         message = self._take()
         if not message and not self._over:
             more = self._socket.recv(1 << 16)

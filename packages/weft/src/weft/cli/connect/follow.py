@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
 
-from weft.cli.connect.client import Client, Refused, Unreachable, at
+from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
 from weft.cli.view.words import ENDED
 from weft.service.responses.answers import JobAnswer
+from weft_client.connection import at
 
 POLL_S = 0.3
 PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
@@ -27,7 +28,7 @@ class Follower:
     `mark` is called for each attempt before its output, if there is more than one.
     """
 
-    client: Client
+    client: ServiceClient
     job: str
     write: Callable[[bytes], None]
     note: Callable[[str], None]
@@ -44,7 +45,7 @@ class Follower:
     def until_the_end(self) -> JobAnswer:
         """Follow until the job has ended; the job as it then is."""
         while True:
-            job = self._look()
+            job = self._poll()
             grew = self.catch_up(job.attempt)
             if job.state in ENDED:
                 return job
@@ -53,7 +54,7 @@ class Follower:
 
     def until_ended(self, by: float) -> JobAnswer | None:
         """Wait without its output; the job as it ended, or None once time.monotonic() is `by`."""
-        while (job := self._look()).state not in ENDED:
+        while (job := self._poll()).state not in ENDED:
             if time.monotonic() >= by:
                 return None
             time.sleep(POLL_S)
@@ -88,17 +89,14 @@ class Follower:
     def _chunk(self, attempt: int) -> bytes:
         try:
             return self.client.raw(
-                at("jobs", self.job, "logs"),
-                rank=self.rank,
-                attempt=attempt,
-                offset=self._offset,
+                at("jobs", self.job, "logs"), rank=self.rank, attempt=attempt, offset=self._offset
             )
-        except Refused as error:
+        except RequestRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return b""  # it has not begun to write
             raise
 
-    def _look(self) -> JobAnswer:
+    def _poll(self) -> JobAnswer:
         job = self._patiently(lambda: self.client.get(JobAnswer, at("jobs", self.job)))
         self._say(state_line(job))
         for notice in job.notices:
@@ -117,7 +115,7 @@ class Follower:
         while True:
             try:
                 return ask()
-            except Unreachable:
+            except ServiceUnreachable:
                 if time.monotonic() - began > PATIENCE_S:
                     raise
                 self._say(AWAY)
@@ -137,7 +135,7 @@ def state_line(job: JobAnswer) -> str:
 
 
 def exit_code(job: JobAnswer) -> int:
-    """What a shell should see: the command's own code where it is known."""
+    """Return the exit code for a shell: the command's own where it is known."""
     import re
 
     if job.state == "succeeded":

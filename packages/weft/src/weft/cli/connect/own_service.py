@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.cli.connect.client import Client
+from weft.cli.connect.client import ServiceClient
 from weft.core.errors import EngineError
 
 READY_S = 120.0
@@ -23,14 +23,16 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class Stay:
-    """Whether a service outlives the process that started it; `pid` is its process."""
+    """Fate of a service after the process that started it; `pid` is the service's process."""
 
     wanted: bool = False
     pid: int = 0
 
 
 @contextmanager
-def own_service(state: Path, port: int, *more: str, stay: Stay | None = None) -> Iterator[Client]:
+def own_service(
+    state: Path, port: int, *more: str, stay: Stay | None = None
+) -> Iterator[ServiceClient]:
     """A client of `weft serve` with its state in `state`; it is asked to leave at the end.
 
     Unless it is to `stay`, and nothing went wrong.
@@ -53,7 +55,7 @@ def own_service(state: Path, port: int, *more: str, stay: Stay | None = None) ->
     stays.pid = service.pid
     try:
         with interruptible():
-            client = Client(f"http://{LOOPBACK}:{port}", token="")
+            client = ServiceClient(f"http://{LOOPBACK}:{port}", token="")
             wait_for(client, service, log)
             yield client
     except BaseException:
@@ -79,7 +81,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def wait_for(client: Client, service: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(client: ServiceClient, service: subprocess.Popen[bytes], log: Path) -> None:
     """Until the service answers; raises EngineError with what it said if it will not."""
     deadline = time.monotonic() + READY_S
     while not client.healthy():
@@ -109,7 +111,7 @@ def stop(service: subprocess.Popen[bytes]) -> None:
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens there."""
+    """Return true if nothing listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

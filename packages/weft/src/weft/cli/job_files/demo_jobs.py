@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from weft.cli.connect.client import ServiceClient, ServiceUnreachable, active_jobs
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
+from weft.service.responses.answers import Made
 
 GRACE_S = 10.0
 
 
 @frozen
-class Later:
+class DemoJob:
     """A job that comes `after` seconds; it takes a `part` of one GPU, or up to `most`."""
 
     after: float
@@ -42,12 +48,12 @@ class Later:
 
 IMAGE, LANGUAGE, REGRESSION = (64, 256), (16, 64), (64, 512)  # as the scripts allow
 WORKLOAD = (
-    Later(0.0, "pictures", "image", 32, "vision", IMAGE, most=4),
-    Later(5.0, "speller", "language", 40, "words", LANGUAGE, most=2),
-    Later(10.0, "law-a", "regression", 60, "science", REGRESSION, part=0.5),
-    Later(12.0, "law-b", "regression", 60, "science", REGRESSION, part=0.5),
-    Later(14.0, "thumbnails", "image", 8, "vision", IMAGE, part=0.5),
-    Later(16.0, "primer", "language", 10, "words", LANGUAGE),
+    DemoJob(0.0, "pictures", "image", 32, "vision", IMAGE, most=4),
+    DemoJob(5.0, "speller", "language", 40, "words", LANGUAGE, most=2),
+    DemoJob(10.0, "law-a", "regression", 60, "science", REGRESSION, part=0.5),
+    DemoJob(12.0, "law-b", "regression", 60, "science", REGRESSION, part=0.5),
+    DemoJob(14.0, "thumbnails", "image", 8, "vision", IMAGE, part=0.5),
+    DemoJob(16.0, "primer", "language", 10, "words", LANGUAGE),
 )
 GROW = "gandiva:elastic=true,quantum=30"
 SHARE = "las"
@@ -69,7 +75,7 @@ def choose_fitting(active: int) -> str:
 def find_scripts() -> Path:
     """The folder of the training examples, in a checkout or in an installed package."""
     here = Path(__file__).resolve()
-    for folder in (here.parents[2] / "examples" / "train", here.parents[4] / "examples" / "train"):
+    for folder in (here.parents[2] / "examples" / "train", here.parents[6] / "examples" / "train"):
         if (folder / "image.py").is_file():
             return folder
     raise InvalidConfig(
@@ -81,9 +87,33 @@ def check_torch() -> None:
     """Raise InvalidConfig where the jobs could not run."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("torch", "fastapi", "uvicorn") if find_spec(name) is None]
+    missing = [name for name in ("weft_train", "fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InvalidConfig(
             f"the demonstration needs {' and '.join(missing)}",
             hint="pip install 'weft[serve,train]'",
         )
+
+
+EVERY_S = 40.0  # gently: a job or two at a time on someone's laptop
+MOST = 3  # that run or wait
+
+
+def feed(client: ServiceClient, pause: Callable[[float], object] = time.sleep) -> int:
+    """Submit one of the workload from time to time, until the service has gone; how many."""
+    scripts, made = find_scripts(), 0
+    for number in count():
+        later = WORKLOAD[number % len(WORKLOAD)]
+        later = replace(later, name=f"{later.name}-{number // len(WORKLOAD) + 2}")
+        try:
+            if len(active_jobs(client)) < MOST:
+                client.post(Made, "/jobs", later.body(scripts))
+                made += 1
+        except ServiceUnreachable:
+            break
+        pause(EVERY_S)
+    return made
+
+
+if __name__ == "__main__":
+    feed(ServiceClient(sys.argv[1], token=""))

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli.job_files import sbatch, skypilot
-from weft.cli.job_files.flag_values import idle_of, merge, merge_all, read_env, seconds_of
-from weft.cli.job_files.job_options import Flags
+from weft.cli.job_files.job_options import Flags, merge, misuse
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.paths import expand
+from weft_client.job_file import complete
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
 FILES = (".yaml", ".yml", ".json")
@@ -40,15 +39,8 @@ def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict
         body, remarks = skypilot.read_skypilot(body, path)
         for text in remarks:
             remark(f"{path}: {text}")
-    here = path.absolute().parent
-    workdir = body.get("workdir", ".")
-    if isinstance(workdir, str):
-        body["workdir"] = os.path.normpath(here / expand(workdir))
-    if "name" not in body:
-        body["name"] = path.stem
-    if isinstance(body.get("command"), str):
-        body["command"] = split(body["command"], path)
-    take_client_fields(body, here)
+    with misuse():
+        complete(body, path)
     return merge(body, flags.body())
 
 
@@ -64,24 +56,6 @@ def from_sbatch(
         remark(f"{path}: it asks for no GPU, so it runs on CPUs alone; --gpus 1 gives it one")
         body["gpus"] = 0
     return body
-
-
-def take_client_fields(body: dict[str, Any], here: Path) -> None:
-    """Replace what only a client can read: files of variables, and times as people write them."""
-    files = body.pop("env_file", ())
-    if files:
-        names = [files] if isinstance(files, str) else files
-        read = merge_all(read_env(here / expand(str(name))) for name in names)
-        own = body.get("env", {})
-        body["env"] = {**read, **own} if isinstance(own, Mapping) else own
-    if isinstance(due := body.get("deadline"), Mapping):
-        body["deadline"] = due.get("by", "")
-        body["deadline_or"] = due.get("or", "decline")
-    for field in ("time_limit", "warn", "deadline"):
-        if field in body:
-            body[f"{field}_s"] = seconds_of(str(body.pop(field)))
-    if "idle_timeout" in body:
-        body["idle_timeout_s"] = idle_of(str(body.pop("idle_timeout")))
 
 
 def from_command(
@@ -104,7 +78,7 @@ def from_command(
 
 
 def check_program(command: Sequence[str], workdir: Path) -> None:
-    """Refuse a file that is neither a job file nor a program, and numbers that went astray."""
+    """Refuse what is no program for certain: other files, lines for a shell, stray numbers."""
     word = command[0]
     if word.replace(".", "", 1).isdigit():
         raise InvalidConfig(
@@ -112,6 +86,11 @@ def check_program(command: Sequence[str], workdir: Path) -> None:
         )
     path = workdir / word
     runs = os.access(path, os.X_OK) if "/" in word else shutil.which(word) is not None
+    if len(command) == 1 and not path.exists() and not runs and len(word.split()) > 1:
+        raise InvalidConfig(
+            f"{word[:60]!r} is one word, and no program is called so",
+            hint=f"leave the quotes out, or let a shell read it: -- sh -c {shlex.quote(word[:60])}",
+        )
     if runs or not path.is_file():
         return
     rest = " ".join(shlex.quote(word) for word in command)
@@ -143,11 +122,6 @@ def read_file(path: Path) -> dict[str, Any]:
             hint="at least `command: [python, train.py]`, or `run: |` and lines for a shell",
         )
     return {str(field): value for field, value in body.items()}
-
-
-def split(command: str, path: Path) -> list[str]:
-    """The words of a command that was written as one text; no shell ever reads it."""
-    return words_of(command, f"{path}: command", "write it as a list: [python, train.py]")
 
 
 def words_of(command: str, where: str, hint: str = "close its quotes") -> list[str]:

@@ -2,28 +2,131 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from weft.cli.job_files.flag_values import (
-    batch_of,
-    gpus_of,
-    idle_of,
-    is_whole,
-    merge,
-    merge_all,
-    pair_of,
-    processes_of,
-    read_env,
-    seconds_of,
-    share_of,
-    split_names,
-)
 from weft.cli.options.shared import panel
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
+from weft_client import job_file
+from weft_client.errors import Misused
+
+
+def merge(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two bodies, the second in front; mappings such as `env` are merged field by field."""
+    both = {**body, **more}
+    for field in set(body) & set(more):
+        ours, theirs = body[field], more[field]
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and field != "gpus":
+            both[field] = {**ours, **theirs}
+    return both
+
+
+def gpus_of(text: str) -> int | dict[str, int]:
+    """`2`, or `1-4` and `1..4` for an elastic job."""
+    parts = text.replace("..", "-").split("-")
+    if len(parts) > 2 or not all(is_whole(part.strip()) for part in parts):
+        raise InvalidConfig(
+            f"--gpus {text[:60]!r} is not a number or a range",
+            hint="--gpus 2, or --gpus 1-4: elastic",
+        )
+    if len(parts) == 1:
+        return int(text)
+    return {"min": int(parts[0]), "max": int(parts[1])}
+
+
+def batch_of(text: str) -> dict[str, int]:
+    """`128-4096`, or `128-4096:1024` with the most that fits on one GPU."""
+    sizes, colon, most = text.partition(":")
+    parts = sizes.replace("..", "-").split("-")
+    numbers = [*parts, *([most] if colon else ())]
+    if len(parts) != 2 or not all(is_whole(part.strip()) for part in numbers):
+        raise InvalidConfig(
+            f"--batch {text[:60]!r} is not FIRST-LARGEST",
+            hint="--batch 128-4096, or --batch 128-4096:1024 with the most that fits on one GPU",
+        )
+    batch = {"init": int(parts[0]), "max": int(parts[1])}
+    return {**batch, "max_per_gpu": int(most)} if colon else batch
+
+
+def split_names(texts: Sequence[str]) -> list[str]:
+    """Names that were given one by one, or several joined by commas."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def processes_of(text: str) -> int | str:
+    """`1`, `per-gpu` or `auto`."""
+    if text not in ("1", "per-gpu", "auto"):
+        raise InvalidConfig(
+            f"--processes {text!r} is not 1, per-gpu or auto",
+            hint="1: once per node; per-gpu: once for each GPU",
+        )
+    return 1 if text == "1" else text
+
+
+def share_of(text: str) -> str | float | dict[str, float]:
+    """`allowed`, `never`, a part of one GPU, or `slowdown=1.3,memory_gb=20`."""
+    if text in ("allowed", "never"):
+        return text
+    try:
+        if "=" in text:
+            pairs = (pair.partition("=") for pair in text.split(","))
+            return {name.strip(): float(value) for name, _, value in pairs}
+        part = float(text)
+    except ValueError:
+        part = 0.0
+    if not 0.0 < part <= 1.0:
+        raise InvalidConfig(
+            f"--share {text!r} is not allowed, never or a part of one GPU",
+            hint="--share 0.5, --share never or --share slowdown=1.3,memory_gb=20",
+        )
+    return part
+
+
+def seconds_of(text: str) -> float:
+    """`90`, `90s`, `30m`, `2h`, `1d`, `1:30:00` or `2-12:00:00` (days first)."""
+    with misuse():
+        return job_file.seconds_of(text)
+
+
+def idle_of(text: str) -> float:
+    """A time as `seconds_of` reads it, or 0 for never."""
+    with misuse():
+        return job_file.idle_of(text)
+
+
+@contextmanager
+def misuse() -> Iterator[None]:
+    """A mistake that weft-client finds, as one of the command line."""
+    try:
+        yield
+    except Misused as error:
+        raise InvalidConfig(error.what, hint=error.hint) from error
+
+
+def pair_of(text: str) -> tuple[str, str]:
+    """`KEY=VALUE`; a `KEY` alone takes the value it has here."""
+    key, equals, value = text.partition("=")
+    if not equals and key in os.environ:
+        return key, os.environ[key]
+    if not equals or not key:
+        raise InvalidConfig(f"--env {text!r} is not KEY=VALUE", hint="--env DATA=/data")
+    return key, value
+
+
+# Whole numbers as they are typed.
+
+MOST_DIGITS = 18
+
+
+def is_whole(text: str) -> bool:
+    """Return true if `int` reads the text: plain digits, and not thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
 
 JOB = panel("Job (the fields of a job file)")
 ORDER = panel("Order, sweeps and arrays")
@@ -35,7 +138,7 @@ MOST_TASKS = 100_000  # far more than any service takes; it says how many that i
 
 @frozen
 class Flags:
-    """What was typed; None or empty where nothing was."""
+    """Options as typed; None or empty where nothing was."""
 
     name: Annotated[
         str | None, JOB("--name", help="What to call it; default: the script's name.")
@@ -202,8 +305,11 @@ class Flags:
         return merge(more, {field: value for field, value in fields.items() if value is not None})
 
     def _env(self) -> dict[str, str]:
-        files = (read_env(path) for path in self.env_file)
-        return {**merge_all(files), **dict(pair_of(text) for text in self.env)}
+        variables: dict[str, str] = {}
+        with misuse():
+            for path in self.env_file:
+                variables |= job_file.read_env(path)
+        return {**variables, **dict(pair_of(text) for text in self.env)}
 
     def _share(self) -> str | float | dict[str, float] | None:
         if self.no_share:

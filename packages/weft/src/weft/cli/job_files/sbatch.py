@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
-from weft.cli.job_files.flag_values import is_whole
-from weft.cli.job_files.job_options import read_array
+from weft.cli.job_files.job_options import is_whole, read_array
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -38,9 +37,7 @@ UNUSED = {
     "reservation": "",
     "switches": "",
 }
-REFUSED = {
-    "begin": "submit it when it may start",
-}
+REFUSED = {"begin": "submit it when it may start"}
 DEPENDENCIES = {"afterok": "ok", "afterany": "any", "afternotok": "not_ok"}
 # A script may call srun for its one task: that is the command itself, where Slurm is installed too.
 MOST_NODES = 1_000_000
@@ -64,7 +61,7 @@ _SIGNAL = re.compile(r"(?:[RB]:)?(?:SIG)?([A-Z0-9]+)(?:@(\d+))?")
 
 
 def is_sbatch(path: Path) -> bool:
-    """Whether a file is a script with `#SBATCH` lines."""
+    """Return true if a file is a script with `#SBATCH` lines."""
     try:
         with path.open("rb") as file:
             return b"\n#SBATCH" in b"\n" + file.read(1 << 16)

@@ -20,7 +20,7 @@ USED = ("accelerators", "cpus", "memory", "use_spot", "spot_recovery", "job_reco
 
 
 def is_skypilot(body: Mapping[str, Any]) -> bool:
-    """Whether a file's fields are those of a SkyPilot task."""
+    """Return true if a file's fields are those of a SkyPilot task."""
     ours = isinstance(body.get("secrets"), list)  # names of variables; SkyPilot has values there
     return any(field in body for field in OWN if not (ours and field == "secrets"))
 

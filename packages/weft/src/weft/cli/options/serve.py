@@ -1,14 +1,23 @@
-"""Options of `weft serve`, on the command line and in its file."""
+"""Options of `weft serve`, on the command line and in its file.
+
+What is given on the command line wins. Names of files in it are relative to the file itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
+from weft.core.codec.yaml_text import parse_yaml
+from weft.core.errors import InvalidConfig, did_you_mean
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -117,8 +126,7 @@ class ServeOptions:
         typer.Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
     ] = ()
     half_life_h: Annotated[
-        float | None,
-        typer.Option(help="Hours after which past GPU time counts half.", min=0.01),
+        float | None, typer.Option(help="Hours after which past GPU time counts half.", min=0.01)
     ] = None
     min_run: Annotated[
         float | None,
@@ -159,8 +167,7 @@ class ServeOptions:
         ),
     ] = 1.3
     start_ahead: Annotated[
-        bool,
-        typer.Option(help="Start the next job before its turn, and freeze it until then."),
+        bool, typer.Option(help="Start the next job before its turn, and freeze it until then.")
     ] = True
     stop_idle_h: Annotated[
         float | None,
@@ -170,12 +177,20 @@ class ServeOptions:
         ),
     ] = None
 
+    verify: Annotated[
+        str,
+        typer.Option(
+            help="Check what the scheduler promised this often, as `weft verify` does: hourly, "
+            "daily or weekly; default: when an admin asks.",
+            metavar="HOW-OFTEN",
+        ),
+    ] = ""
+
     def settings(self, users: Mapping[str, Any] | None = None) -> Settings:
         """Settings of a service; `users` is a table from a file where no other file is named."""
         from weft.app.policy_file import read_policy_to_send
-        from weft.app.serve.limits import read_limits
         from weft.app.serve.live import DEFAULT_POLICY, Settings
-        from weft.app.serve.rules import read_lending
+        from weft.app.serve.rules import read_lending, read_limits
         from weft.runtime.recovery.retention import Keep
 
         return Settings(
@@ -204,7 +219,15 @@ class ServeOptions:
             sleep_nodes=self._sleep_settings(),
             start_ahead=self.start_ahead,
             stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
+            verify_s=self._verify_s(),
         )
+
+    def _verify_s(self) -> float | None:
+        if self.verify and self.verify not in HOW_OFTEN_S:
+            close = did_you_mean(self.verify, HOW_OFTEN_S)
+            what = f"--verify is {self.verify!r}{close}"
+            raise InvalidConfig(what, hint=f"say {', '.join(HOW_OFTEN_S)}, or leave it out")
+        return HOW_OFTEN_S.get(self.verify)
 
     def _sleep_settings(self) -> SleepSettings | None:
         from weft.app.serve.sleep_nodes import SleepSettings
@@ -213,3 +236,154 @@ class ServeOptions:
             return None
         commands = (self.sleep_command, self.wake_command)
         return SleepSettings(self.sleep_nodes, self.boot_s, *commands)
+
+
+HOW_OFTEN_S = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 7 * 86_400.0}
+USERS = "users"  # a file, or a table in this one
+NOT_HERE = ("config", "print_config")
+
+
+@frozen
+class ConfigFile:
+    """The values of a configuration file, and their places in it."""
+
+    path: Path
+    text: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> ConfigFile:
+        """The file as it is; InvalidConfig says what cannot be read, and in which line."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            content = parse_yaml(text, str(path)) if is_yaml(path) else tomllib.loads(text)
+        except OSError as error:
+            raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InvalidConfig(f"{path} is not TOML: {error}") from error
+        if content is not None and not isinstance(content, Mapping):
+            raise InvalidConfig(f"{path} holds no options", hint="such as port = 7878")
+        return cls(path, text, content or {})
+
+    def where(self, key: str) -> str:
+        """The file, and the line that says this key where it can be found."""
+        sign = ":" if is_yaml(self.path) else "="
+        wanted = re.compile(
+            rf"""\s*["']?{re.escape(key)}["']?\s*{sign}|\s*\[+\s*{re.escape(key)}\b"""
+        )
+        lines = self.text.splitlines()
+        number = next((n for n, line in enumerate(lines, 1) if wanted.match(line)), None)
+        return f"{self.path}" if number is None else f"{self.path}:{number}"
+
+
+@frozen
+class Option:
+    """Type of an option: values of `kind`, several if it may be repeated, between bounds."""
+
+    kind: type
+    several: bool = False
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, annotation: Any) -> Option:
+        """As a command declares it."""
+        declared, info = get_args(annotation)[:2]
+        kind = _without_none(declared)
+        several = get_origin(kind) is list
+        return cls(get_args(kind)[0] if several else kind, several, info.min, info.max)
+
+    def trouble(self, value: Any) -> str:
+        """Say what is wrong with one value; empty if nothing is."""
+        numbers = (int, float) if self.kind is float else self.kind
+        wanted = str if self.kind is Path else numbers
+        if not isinstance(value, wanted) or (isinstance(value, bool) and self.kind is not bool):
+            return f"expected {KINDS[self.kind]}"
+        if isinstance(value, (int, float)):
+            if self.low is not None and value < self.low:
+                return f"expected at least {self.low:g}"
+            if self.high is not None and value > self.high:
+                return f"expected at most {self.high:g}"
+        return ""
+
+
+KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Path: "a path",
+}
+
+
+def options_of(command: Callable[..., Any]) -> dict[str, Option]:
+    """Every option that a file may give, by the name of its parameter."""
+    hints = get_type_hints(command, include_extras=True)
+    declared = {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: Option.of(hint) for name, hint in declared.items() if name not in NOT_HERE}
+
+
+def defaults_of(file: ConfigFile, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The file's values as defaults of options; InvalidConfig for what is none."""
+    defaults: dict[str, Any] = {}
+    for key, value in file.values.items():
+        name = str(key).replace("-", "_")
+        if name not in options:
+            known = [option.replace("_", "-") for option in options]
+            close = did_you_mean(str(key), known)
+            raise InvalidConfig(
+                f"{file.where(str(key))}: there is no option {key!r}{close}",
+                hint="`weft serve --help` lists them; write them without the dashes in front",
+            )
+        if name == USERS and isinstance(value, Mapping):
+            defaults[name] = value
+        else:
+            defaults[name] = check_value(file, str(key), value, options[name])
+    return defaults
+
+
+def check_value(file: ConfigFile, key: str, value: Any, option: Option) -> Any:
+    """A value as the option takes it."""
+    given = value if option.several and isinstance(value, list) else [value]
+    for item in given:
+        if trouble := option.trouble(item):
+            shown = json.dumps(value, default=str)
+            raise InvalidConfig(f"{file.where(key)}: {key} is {shown}, {trouble}")
+    if option.kind is Path:
+        given = [str(file.path.parent / item) for item in given]
+    return given if option.several else given[0]
+
+
+def _without_none(declared: Any) -> Any:
+    kinds = [kind for kind in get_args(declared) if kind is not NoneType]
+    return kinds[0] if isinstance(declared, UnionType) else declared
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Options as a file that could be read; what is not set is left out."""
+    return "".join(f"{line}\n" for line in _lines(values))
+
+
+def _lines(values: Mapping[str, Any], inside: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if value not in (None, "") and not isinstance(value, Mapping):
+            yield f"{key.replace('_', '-') if not inside else key} = {_value(value)}"
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            name = f"{inside}{json.dumps(key) if inside else key}"
+            if any(not isinstance(item, Mapping) for item in value.values()):
+                yield f"\n[{name}]"
+            yield from _lines(value, f"{name}.")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    return json.dumps(str(value))
+
+
+def is_yaml(path: Path) -> bool:
+    """Return true if a file's name says YAML; else it is TOML."""
+    return path.suffix in (".yaml", ".yml")

@@ -1,11 +1,13 @@
-"""Options that several commands share, worded once."""
+"""Options that several commands share, worded once, and options that are fields of a dataclass."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def panel(title: str) -> Callable[..., Any]:
-    """What makes options that `--help` shows under a title."""
+    """Return a maker of options that `--help` shows under a title."""
     return partial(typer.Option, rich_help_panel=title)
 
 
@@ -97,3 +99,100 @@ def seconds(text: str, option: str) -> float:
             f"{option} is {text!r}, not a span of time", hint="write it as 90s, 15m, 12h or 30d"
         )
     return float(match[1]) * UNITS[match[2]]
+
+
+def read_changes(
+    policy: str | None,
+    limits: list[str] | None,
+    weights: list[str] | None,
+    nodes: str,
+    jobs: list[str] | None = None,
+) -> dict[str, Any]:
+    """As the service takes it; what is not different is left out."""
+    from weft.app.policy_file import read_policy_to_send
+    from weft.core.codec.plain_values import encode
+
+    sizes = [{"id": job, "gpus": _whole(job, count)} for job, count in _pairs("--job", jobs)]
+    changes: dict[str, Any] = {
+        "policy": None if policy is None else encode(read_policy_to_send(policy)),
+        "limits": {who: _number(who, gpus) for who, gpus in _pairs("--limit", limits)},
+        "weights": {who: _number(who, weight) for who, weight in _pairs("--weight", weights)},
+        "nodes": nodes,
+        "jobs": sizes,
+    }
+    return {name: change for name, change in changes.items() if change}
+
+
+def _pairs(option: str, texts: list[str] | None) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts or ():
+        name, equals, number = text.rpartition("=")
+        if not equals or not name:
+            raise InvalidConfig(f"{option} {text!r} is not NAME=NUMBER")
+        pairs.append((name, number))
+    return pairs
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidConfig(f"{name}={text} is not NAME=NUMBER") from None
+
+
+def _whole(job: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise InvalidConfig(f"--job {job}={text} is not JOB=GPUS", hint="such as train-1=2")
+    return int(text)
+
+
+def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for each field of its parameters that are dataclasses.
+
+    A field is `Annotated` with Typer's `Option` or `Argument`. One that is a `Sequence` is an
+    option that can be repeated.
+    """
+    own = signature(command, eval_str=True).parameters
+    groups = {name: part.annotation for name, part in own.items() if is_dataclass(part.annotation)}
+    parts = [
+        option
+        for name, part in own.items()
+        for option in (_options(groups[name]) if name in groups else [part])
+    ]
+
+    @wraps(command)
+    def expanded(**typed: Any) -> None:
+        built = {name: _build(group, typed) for name, group in groups.items()}
+        command(**built, **typed)
+
+    parts = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in parts]
+    expanded.__signature__ = Signature(parts)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {part.name: part.annotation for part in parts}
+    return expanded
+
+
+def _options(group: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for each in fields(group):
+        annotation, default = hints[each.name], each.default
+        if _is_sequence(annotation):
+            kind, option = get_args(annotation)
+            annotation, default = Annotated[list[get_args(kind)[0]] | None, option], None  # type: ignore[misc]
+        default = Parameter.empty if default is MISSING else default
+        yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _build(group: Any, typed: dict[str, Any]) -> Any:
+    hints = get_type_hints(group, include_extras=True)
+    values = {each.name: typed.pop(each.name) for each in fields(group)}
+    repeated = {name for name in values if _is_sequence(hints[name])}
+    return group(
+        **{
+            name: tuple(value or ()) if name in repeated else value
+            for name, value in values.items()
+        }
+    )
+
+
+def _is_sequence(annotation: Any) -> bool:
+    return get_origin(get_args(annotation)[0]) is Sequence

@@ -25,7 +25,7 @@ AS_TYPED = {
 
 @frozen
 class SimulationOptions:
-    """What `weft simulate` and `weft compare` take: the fields of a `Setup`, as typed."""
+    """Options of `weft simulate` and `weft compare`: the fields of a `Setup`, as typed."""
 
     workload: Annotated[
         str,
@@ -135,10 +135,7 @@ class SimulationOptions:
     ] = ""
     sleep_nodes: Annotated[
         int | None,
-        SIM(
-            help="Put idle nodes to sleep when not needed (CES), keeping this many awake.",
-            min=0,
-        ),
+        SIM(help="Put idle nodes to sleep when not needed (CES), keeping this many awake.", min=0),
     ] = None
     boot_s: Annotated[
         float, SIM(help="Seconds that a sleeping node takes to wake up.", min=0.0)
@@ -159,8 +156,7 @@ class SimulationOptions:
 
     def setup(self, policy: Described, **more: Any) -> Setup:
         """The simulation under a policy; InvalidConfig says what was typed wrongly."""
-        from weft.app.simulate.loan_text import read_loans
-        from weft.app.simulate.setup import Setup
+        from weft.app.simulate.setup import Setup, read_loans
         from weft.sim.faults import Faults
 
         return Setup(
@@ -177,7 +173,7 @@ class SimulationOptions:
 
 @frozen
 class OutputOptions:
-    """How a result is shown."""
+    """Options for how a result is shown."""
 
     as_json: o.AsJson = False
     per_job: Annotated[bool, o.OUT("--per-job", help="With --json: one row per job.")] = False

@@ -1,15 +1,122 @@
-"""Progress of several runs at once."""
+"""Output of commands: JSON for machines, or text for people, once or drawn again and again."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from weft.frozen import frozen
+from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
+from weft.service.responses.json_values import plain
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress, TaskID
+
+    from weft.cli.connect.client import ServiceClient
+
+
+PIPED = 500  # columns: one line per job
+
+
+def console() -> Console:
+    """The terminal; nothing in job names or logs is taken for markup.
+
+    For a program that reads it, lines are as long as they are.
+    """
+    wide = PIPED if is_piped() else None
+    return Console(highlight=False, markup=False, emoji=False, width=wide)
+
+
+def is_piped() -> bool:
+    """Return true if a program reads the output, and no width was given."""
+    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
+
+
+def notes() -> Console:
+    """Return the console for remarks that are not the command's output."""
+    return Console(highlight=False, markup=False, emoji=False, stderr=True)
+
+
+def print_json(body: Any) -> None:
+    """One JSON document; answers of the service as it gave them."""
+    typer.echo(json.dumps(body, default=plain, indent=1))
+
+
+def write_bytes(chunk: bytes) -> None:
+    """A job's output as it is."""
+    out = typer.get_binary_stream("stdout")
+    out.write(chunk)
+    out.flush()
+
+
+def interactive() -> bool:
+    """Return true if a person sits in front."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+EVERY_S = 1.0
+
+
+def repeat(
+    render: Callable[[int], RenderableType],
+    *,
+    every_s: float = EVERY_S,
+    done: Callable[[], bool] = lambda: False,
+    full: bool = False,
+    interrupts: bool = False,
+) -> None:
+    """Draw `render(width)` in place until Ctrl-C or until `done`; `full` takes the whole screen.
+
+    With `interrupts` Ctrl-C goes on to the caller. A service that is away for a while is shown
+    as such, and asked again.
+    """
+    from rich.live import Live
+    from rich.text import Text
+
+    from weft.cli.connect.client import ServiceUnreachable
+
+    screen = console()
+    render(screen.width)  # a first mistake is an error, not a picture
+    try:
+        with Live(console=screen, auto_refresh=False, screen=full, transient=False) as live:
+            while True:
+                try:
+                    live.update(render(screen.width), refresh=True)
+                except ServiceUnreachable as error:
+                    live.update(Text(f"{error.what}; waiting for it", style="yellow"), refresh=True)
+                if done():
+                    return
+                time.sleep(every_s)
+    except KeyboardInterrupt:
+        if interrupts:
+            raise
+
+
+@frozen
+class ClusterSnapshot:
+    """The cluster, its nodes and the jobs that have not ended."""
+
+    cluster: ClusterAnswer
+    nodes: list[NodeAnswer]
+    jobs: list[JobAnswer]
+
+
+def read_snapshot(client: ServiceClient) -> ClusterSnapshot:
+    """Read the cluster, its nodes and its active jobs from the service."""
+    from weft.cli.connect.client import active_jobs
+
+    nodes = client.get(Nodes, "/nodes").nodes
+    return ClusterSnapshot(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))
+
 
 SHOW_S = 0.1
 

@@ -1,4 +1,4 @@
-"""What the service's answers look like in a terminal."""
+"""The service's answers as text and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
-from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
+from weft.cli.view.tables import MOST_NAME, TableColumn, details, fit_columns
 from weft.cli.view.words import ENDED
 from weft.core.plan.reasons import device_word
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
-from weft.service.responses.measurements import GpuHealth
-from weft.service.responses.state_words import StateWord
+from weft.service.responses.job_row import GpuHealth, StateWord
 
 DEVICES_SHOWN = 8
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
@@ -39,28 +38,28 @@ FIRST: tuple[StateWord, ...] = (
 
 def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
     """One row per job."""
-    columns: list[Column[JobAnswer]] = [
-        Column("id", lambda job: job.id),
-        Column("name", name_column(jobs), drop=5, most=MOST_NAME),
-        Column("state", lambda job: words.state(job.state)),
-        Column(
+    columns: list[TableColumn[JobAnswer]] = [
+        TableColumn("id", lambda job: job.id),
+        TableColumn("name", name_column(jobs), drop=5, most=MOST_NAME),
+        TableColumn("state", lambda job: words.state(job.state)),
+        TableColumn(
             _heading(job.device for job in jobs), lambda job: words.gpus(job.allocation), drop=2
         ),
-        Column("batch", words.batch, drop=6, right=True),
-        Column("goodput", words.speed, drop=6, right=True),
-        Column("done", words.short_progress, drop=4),
-        Column("for", lambda job: words.span(job, now), drop=3, right=True),
-        Column("due", lambda job: words.due(job, now), drop=5, right=True),
-        Column("restarts", lambda job: str(job.restarts or ""), drop=8, right=True),
-        Column("tenant", lambda job: job.tenant, drop=7, most=16),
-        Column("on", lambda job: words.where(job.allocation), drop=9, most=24),
-        Column("reason", words.reason, drop=1, rest=True),
+        TableColumn("batch", words.batch, drop=6, right=True),
+        TableColumn("goodput", words.speed, drop=6, right=True),
+        TableColumn("done", words.short_progress, drop=4),
+        TableColumn("for", lambda job: words.span(job, now), drop=3, right=True),
+        TableColumn("due", lambda job: words.due(job, now), drop=5, right=True),
+        TableColumn("restarts", lambda job: str(job.restarts or ""), drop=8, right=True),
+        TableColumn("tenant", lambda job: job.tenant, drop=7, most=16),
+        TableColumn("on", lambda job: words.where(job.allocation), drop=9, most=24),
+        TableColumn("reason", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, jobs, width)
 
 
 def _heading(devices: Iterable[str]) -> str:
-    """What a column of numbers of devices is called."""
+    """Return the heading of a column that counts devices."""
     return "slots" if {*devices} == {"CPU slot"} else "gpus"
 
 
@@ -125,42 +124,46 @@ def notice(entry: Notice) -> Text:
 def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: int) -> Table:
     """A row per machine, with the jobs on it."""
     rows = list(nodes)
-    columns: list[Column[NodeAnswer]] = [
-        Column("node", lambda node: node.id, most=32),
-        Column("state", _node_state),
-        Column("kind", lambda node: node.kind),
-        Column(
+    columns: list[TableColumn[NodeAnswer]] = [
+        TableColumn("node", lambda node: node.id, most=32),
+        TableColumn("state", _node_state),
+        TableColumn("kind", lambda node: node.kind),
+        TableColumn(
             _heading(device_word([node.kind]) for node in rows),
             lambda node: str(node.gpus),
             right=True,
         ),
-        Column("held", lambda node: str(node.held), right=True),
-        Column("use", lambda node: words.bar(node.held, node.gpus), drop=1),
-        Column("cpus", lambda node: _count(node.cpus), drop=2, right=True),
-        Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
-        Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
+        TableColumn("held", lambda node: str(node.held), right=True),
+        TableColumn("use", lambda node: words.bar(node.held, node.gpus), drop=1),
+        TableColumn("cpus", lambda node: _count(node.cpus), drop=2, right=True),
+        TableColumn("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
+        TableColumn("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
     ]
     if any(node.links for node in rows):
-        columns.insert(3, Column("links", lambda node: words.plain(node.links), drop=2, most=24))
+        columns.insert(
+            3, TableColumn("links", lambda node: words.plain(node.links), drop=2, most=24)
+        )
     if any(node.reason for node in rows):
-        columns.append(Column("reason", lambda node: words.plain(node.reason), drop=4, most=60))
+        columns.append(
+            TableColumn("reason", lambda node: words.plain(node.reason), drop=4, most=60)
+        )
     return fit_columns(columns, rows, width)
 
 
 def health_table(nodes: Iterable[NodeAnswer], width: int) -> Table:
     """One row per GPU about which its driver reports anything."""
-    columns: list[Column[tuple[str, GpuHealth]]] = [
-        Column("node", lambda row: row[0], most=32),
-        Column("gpu", lambda row: str(row[1].gpu), right=True),
-        Column("state", lambda row: _gpu_state(row[1])),
-        Column("seen", lambda row: ", ".join(map(words.plain, row[1].notes)), drop=1),
-        Column("fault", lambda row: words.plain(row[1].fault), rest=True),
+    columns: list[TableColumn[tuple[str, GpuHealth]]] = [
+        TableColumn("node", lambda row: row[0], most=32),
+        TableColumn("gpu", lambda row: str(row[1].gpu), right=True),
+        TableColumn("state", lambda row: _gpu_state(row[1])),
+        TableColumn("seen", lambda row: ", ".join(map(words.plain, row[1].notes)), drop=1),
+        TableColumn("fault", lambda row: words.plain(row[1].fault), rest=True),
     ]
     return fit_columns(columns, [(node.id, gpu) for node in nodes for gpu in node.health], width)
 
 
 def label(job: JobAnswer) -> str:
-    """What a job is called where there is little room."""
+    """Return a short name of a job, for little room."""
     return words.plain(job.name or job.id)
 
 
@@ -186,7 +189,7 @@ def cluster_line(cluster: ClusterAnswer, jobs: Sequence[JobAnswer]) -> Text:
 
 
 def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer], width: int = 80) -> Table:
-    """Which job holds which device: a row per node, a cell per device with its jobs."""
+    """Return a table of devices: a row per node, a cell per device with its jobs."""
     most = max((min(node.gpus, DEVICES_SHOWN) for node in nodes), default=0)
     widest = min(width, NODE_WIDTH + most * DEVICE_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="dim", width=widest)
@@ -234,7 +237,7 @@ def board(
 
 
 def trouble(cluster: ClusterAnswer) -> list[RenderableType]:
-    """What a person should know about the service itself; mostly nothing."""
+    """Return warnings about the service itself; mostly none."""
     text = cluster.trouble
     return [Text(f"trouble: {words.plain(text)}", style="bold red")] if text else []
 
@@ -246,12 +249,12 @@ def warnings(cluster: ClusterAnswer) -> list[RenderableType]:
 
 def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
     """Waiting jobs, for how long, and why."""
-    columns: list[Column[JobAnswer]] = [
-        Column("id", lambda job: job.id),
-        Column("name", name_column(queue), drop=3, most=MOST_NAME),
-        Column("state", lambda job: words.state(job.state), drop=2),
-        Column("waits", lambda job: words.seconds(max(now - job.submitted, 0.0)), right=True),
-        Column("why", words.reason, drop=1, rest=True),
+    columns: list[TableColumn[JobAnswer]] = [
+        TableColumn("id", lambda job: job.id),
+        TableColumn("name", name_column(queue), drop=3, most=MOST_NAME),
+        TableColumn("state", lambda job: words.state(job.state), drop=2),
+        TableColumn("waits", lambda job: words.seconds(max(now - job.submitted, 0.0)), right=True),
+        TableColumn("why", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, queue, width)
 

@@ -25,7 +25,7 @@ GAP = 2
 
 
 @frozen
-class Column(Generic[Row]):
+class TableColumn(Generic[Row]):
     """A heading, how a row is written, and how early it is left out (0: never).
 
     `rest` takes the width that is left, after columns that matter less than it have gone, and goes
@@ -40,7 +40,7 @@ class Column(Generic[Row]):
     rest: bool = False
 
 
-def fit_columns(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Table:
+def fit_columns(columns: Sequence[TableColumn[Row]], rows: Iterable[Row], width: int) -> Table:
     """The rows with as many columns as `width` has room for; empty columns are left out."""
     held = [[as_text(column, row) for column in columns] for row in rows]
     shown = [
@@ -63,7 +63,12 @@ def fit_columns(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int)
 
 
 def show_rows(
-    answer: Any, columns: Sequence[Column[Row]], rows: Sequence[Row], none: str, *, as_json: bool
+    answer: Any,
+    columns: Sequence[TableColumn[Row]],
+    rows: Sequence[Row],
+    none: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the answer for machines, or its rows for a person: `none` where there are none."""
     screen = console()
@@ -79,20 +84,20 @@ def list_at(
     path: str,
     answer: type[Answer],
     rows: Callable[[Answer], Sequence[Row]],
-    columns: Sequence[Column[Row]],
+    columns: Sequence[TableColumn[Row]],
     none: str,
     *,
     as_json: bool,
 ) -> None:
     """Ask the service for a list, and print it as `show_rows` does."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
     with user_errors():
-        reply = Client().get(answer, path)
+        reply = ServiceClient().get(answer, path)
     show_rows(reply, columns, rows(reply), none, as_json=as_json)
 
 
-def as_text(column: Column[Row], row: Row) -> Text:
+def as_text(column: TableColumn[Row], row: Row) -> Text:
     """A cell; long ones are cut, but not for programs."""
     written = column.write(row)
     text = written if isinstance(written, Text) else Text(words.plain(written))
@@ -113,7 +118,7 @@ def details(pairs: Iterable[tuple[str, object]]) -> Table:
 
 
 def _table(
-    columns: Sequence[Column[Any]], held: list[list[Text]], shown: Sequence[int], left: int = 0
+    columns: Sequence[TableColumn[Any]], held: list[list[Text]], shown: Sequence[int], left: int = 0
 ) -> Table:
     looked_at = sys.stdout.isatty()  # programs get no rules
     table = Table(
@@ -137,5 +142,7 @@ def _table(
     return table
 
 
-def _width(columns: Sequence[Column[Any]], held: list[list[Text]], shown: Sequence[int]) -> int:
+def _width(
+    columns: Sequence[TableColumn[Any]], held: list[list[Text]], shown: Sequence[int]
+) -> int:
     return Console(width=10_000).measure(_table(columns, held, shown)).maximum

@@ -33,7 +33,7 @@ def state(word: str) -> Text:
 
 
 def gpus(held: Parts) -> str:
-    """How many devices of which kind it holds: `2 h200`, `1 cpu x 0.5` where it is shared.
+    """Return how many devices of each kind it holds: `2 h200`, `1 cpu x 0.5` where it is shared.
 
     Of a job without devices: `2 CPUs`.
     """
@@ -47,7 +47,7 @@ def gpus(held: Parts) -> str:
 
 
 def reason(job: JobAnswer) -> str:
-    """Why it is in its state, where the state alone does not say it."""
+    """Return the reason for a job's state, if the state alone does not say it."""
     text = plain(job.reason)
     return "" if text == job.state else text
 
@@ -167,13 +167,13 @@ def progress(job: JobAnswer) -> str:
 
 
 def span(job: JobAnswer, now: float) -> str:
-    """How long it has run, or waited if it never ran; the whole of it once it has ended."""
+    """Return how long it has run, or waited if it never ran; the whole of it once it has ended."""
     since = job.submitted if job.started is None else job.started
     return seconds(max((job.ended or now) - since, 0.0))
 
 
 def due(job: JobAnswer, now: float) -> str:
-    """How long it has until its deadline; `missed` once that came before its end."""
+    """Return the time until its deadline; `missed` once that came before its end."""
     if job.deadline is None or (job.state in ENDED and not job.deadline_missed):
         return ""
     return "missed" if job.deadline_missed else seconds(max(job.deadline - now, 0.0))

@@ -1,4 +1,4 @@
-"""Which job is started before its turn: the next in line, beside a job whose devices it may get.
+"""Jobs started before their turn: the next in line, beside a job whose devices it may get.
 
 What takes long is done while another job still has the devices: imports, a context, the first
 batch. The job sleeps from its first step on. It must be a program that was seen before, so that its
@@ -78,7 +78,7 @@ def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
 
 
 def is_ahead(state: State, sleeper: Sleeping) -> bool:
-    """Whether an attempt has never run in its turn."""
+    """True if an attempt was started ahead and has never run in its turn."""
     row = state.table.find(sleeper.job)
     return row is not None and state.table.get(row, Column.STARTED) == inf
 
@@ -91,7 +91,7 @@ def _line(state: State) -> Iterator[tuple[int, Job]]:
     rows = np.flatnonzero(waits & new & (table.gpus == 1.0))
     for row in rows[np.argsort(-table.column(Column.PRIORITY)[rows], kind="stable")].tolist():
         job = table.jobs[row]
-        free = job.id not in table.suspended and not job.after.jobs and not job.max_parallel
+        free = job.id not in table.suspended and not job.after and not job.max_parallel
         plain = job.demand.share == 1.0 and not job.demand.nodes and job.launch is not None
         if free and plain and job.id not in state.asleep.sleepers:
             yield row, job

@@ -6,7 +6,7 @@ from a checkpoint, or from nothing, elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,7 @@ Held = dict[Device, list[JobId]]  # the jobs on each device
 
 
 def align(view: View, plan: Plan, about: About) -> Plan:
-    """The same plan, with sleepers back on their own devices as far as that changes nothing else.
+    """A plan with sleepers moved back to their own devices as far as that changes nothing else.
 
     Devices are exchanged with others that the plan starts, or taken where no job is. Policies for
     which it matters which devices they are (`About.ties`) are left alone.
@@ -46,7 +46,7 @@ def align(view: View, plan: Plan, about: About) -> Plan:
 
 
 def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
-    """What a policy decides, with jobs that sleep back on their own devices.
+    """A policy's decision, with jobs that sleep moved back to their own devices.
 
     One that would lose its work elsewhere waits until it has waited for as long as it had run, and
     another job gets what it would have held. Where none does, it goes on at once.
@@ -74,7 +74,7 @@ def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
 
 
 def can_leave(view: View, sleeping: Sleeping) -> bool:
-    """Whether a job loses no more by starting elsewhere than by waiting for where it sleeps."""
+    """True if a job loses no more by starting elsewhere than by waiting for where it sleeps."""
     if sleeping.job in view.savers:
         return True
     at = _leaves_at(view, sleeping)
@@ -82,14 +82,17 @@ def can_leave(view: View, sleeping: Sleeping) -> bool:
 
 
 def _leaves_at(view: View, sleeping: Sleeping) -> float | None:
-    """When a job has slept for as long as it had run; None before it sleeps."""
+    """The time at which a job has slept for as long as it had run; None before it sleeps."""
     if not sleeping.there:
         return None
     return sleeping.since + view.table.ran(view.now).item(view.table.row(sleeping.job))
 
 
 def _find_room_at_home(view: View, plan: Plan, jobs: Sequence[JobId]) -> dict[JobId, Allocation]:
-    """Which of these jobs can go on where they sleep beside what a plan gives; takes it."""
+    """Return the jobs that can go on where they sleep beside what a plan gives.
+
+    Takes the devices.
+    """
     view.carry_out(plan.changes)
     homes = {}
     for job in jobs:
@@ -197,7 +200,7 @@ def _is_up(view: View, home: Allocation) -> bool:
     return all(part.node in view.cluster.index for part in home.slices)
 
 
-def _move(held: Held, ours: list[Device], theirs: list[Device], job: JobId) -> None:
+def _move(held: Held, ours: Iterable[Device], theirs: Iterable[Device], job: JobId) -> None:
     for device in ours:
         held.pop(device, None)
     for device in theirs:

@@ -1,4 +1,4 @@
-"""Which rung of the ladder each job goes down when a plan takes its GPUs away.
+"""Chooses the rung of the ladder that each job goes down when a plan takes its GPUs away.
 
 The plan says which job has what; how a job is stopped is chosen here, below all policies: the
 cheapest way that frees what the plan gives to others.
@@ -10,8 +10,8 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from math import inf
 
 from weft.core.asleep.rules import UNKNOWN_HOST_GB, StopRules
-from weft.core.asleep.sleeping import Sleeping
-from weft.core.asleep.times import DOWN, UP
+from weft.core.asleep.sleeping import DOWN, UP, Sleeping
+from weft.core.knowledge.costs import RESTART_S
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId, Stage
@@ -23,7 +23,6 @@ from weft.core.stops import Rung
 
 Changes = Mapping[JobId, Allocation | None]
 Device = tuple[str, int]
-RESTART_S = 30.0  # what a restart is taken to cost where it is not measured
 MARGIN = 0.95  # of a device's memory that jobs may hold together
 
 
@@ -39,21 +38,16 @@ class Stops:
         return state.table if everybody else state.asleep.savers
 
     def choose(
-        self,
-        state: State,
-        knowledge: Knowledge,
-        now: float,
-        plan: Plan,
-        live: Collection[JobId],
+        self, state: State, knowledge: Knowledge, now: float, plan: Plan, live: Collection[JobId]
     ) -> dict[JobId, Rung]:
-        """How jobs that lose their devices sleep, where they can; not ones that change live."""
+        """The rung on which each job that loses its devices sleeps; not ones that change live."""
         if self._rules is None or not (plan.changes or state.asleep):
             return {}
         chosen = StopChoice(self._rules, state, plan.changes, knowledge, now).choose()
         return {job: rung for job, rung in chosen.items() if job not in live}
 
     def choose_one(self, state: State, knowledge: Knowledge, now: float, job: JobId) -> Rung:
-        """The same for one job that has to give its devices back."""
+        """The rung for one job that has to give its devices back."""
         if self._rules is None or job not in state.table:
             return Rung.RESTART
         choice = StopChoice(self._rules, state, {job: None}, knowledge, now)
@@ -64,12 +58,7 @@ class StopChoice:
     """The choice for one plan."""
 
     def __init__(
-        self,
-        rules: StopRules,
-        state: State,
-        changes: Changes,
-        knowledge: Knowledge,
-        now: float,
+        self, rules: StopRules, state: State, changes: Changes, knowledge: Knowledge, now: float
     ) -> None:
         self._rules, self._state, self._changes = rules, state, changes
         self._costs, self._programs, self._now = knowledge.costs, knowledge.programs, now
@@ -77,7 +66,7 @@ class StopChoice:
         self._coming = self._find_coming()
 
     def choose(self) -> dict[JobId, Rung]:
-        """How jobs that lose their devices sleep, and which of those asleep must sleep deeper.
+        """Rungs for jobs that lose their devices, and for sleepers that must go deeper.
 
         Jobs that it does not name are stopped, as they would be without a ladder.
         """
@@ -117,11 +106,11 @@ class StopChoice:
     # ---- what fits
 
     def has_room(self, sleeper: Sleeping) -> bool:
-        """Whether a job that holds memory and no time fits beside the job that has its devices."""
+        """True if a job that holds memory and no time fits beside the job that has its devices."""
         return self._fits_on_devices(sleeper.job, sleeper)
 
     def _fits_on_devices(self, job: JobId, sleeper: Sleeping) -> bool:
-        """Whether a frozen job leaves room on its devices for the jobs that the plan puts there."""
+        """True if a frozen job leaves room on its devices for the jobs that the plan puts there."""
         if sleeper.rung is not Rung.FREEZE:
             return True
         machine = self._machine(sleeper)
@@ -140,7 +129,7 @@ class StopChoice:
         return True
 
     def _can_suspend(self, sleeper: Sleeping) -> bool:
-        """Whether a job can be moved to host memory: one GPU, and room for all of it."""
+        """True if a job can be moved to host memory: one GPU, and room for all of it."""
         return sleeper.on.gpus == 1 and self._host_left(sleeper) >= self._gb(
             sleeper.job, sleeper.on
         )
@@ -156,7 +145,10 @@ class StopChoice:
         return left
 
     def _deeper(self, sleeper: Sleeping) -> Rung | None:
-        """What a frozen job is to do whose memory others need: None to stay, for want of better."""
+        """The deeper rung for a frozen job whose memory others need.
+
+        None to stay, for want of better.
+        """
         row = self._state.table.row(sleeper.job)
         if not sleeper.there or self._state.table.allocations[row] is not None:
             return None
@@ -179,7 +171,7 @@ class StopChoice:
     # ---- what it costs
 
     def _pays(self, sleeper: Sleeping) -> bool:
-        """Whether moving a job to host memory and back costs less than to start it again."""
+        """True if moving a job to host memory and back costs less than starting it again."""
         job = self._job(sleeper.job)
         gb, times = self._gb(sleeper.job, sleeper.on), self._state.asleep.times
         moves = sum(times.seconds(job, sleeper.node, Rung.SUSPEND, way, gb) for way in (DOWN, UP))
@@ -212,7 +204,7 @@ class StopChoice:
         return known
 
     def _need_gb(self, job: JobId, on: Allocation) -> float | None:
-        """What a job declared, or its program was seen to hold."""
+        """GB that a job declared, or that its program was seen to hold; None if unknown."""
         if self._programs is None:
             return None
         return self._programs.need_gb(self._job(job), self._state.cluster.kind_of(on))

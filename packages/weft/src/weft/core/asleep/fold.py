@@ -1,4 +1,4 @@
-"""What becomes of a state when attempts fall asleep, sleep, wake, or fail to."""
+"""Changes of the state when attempts fall asleep, sleep, wake, or fail to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Act
     return [Start(table.jobs[row], replace(event.on, sharing=EXCLUSIVE), attempt)]
 
 
-def lie_down_again(state: StateParts, row: int) -> list[Action]:
+def resume_sleep(state: StateParts, row: int) -> list[Action]:
     """A job that was to wake loses its devices before it has."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
     sleeping = state.asleep.sleepers[job]
@@ -50,7 +50,7 @@ def lie_down_again(state: StateParts, row: int) -> list[Action]:
     return [state.asleep.fall(replace(sleeping, there=False, was=None))]
 
 
-def deepen_all(state: StateParts, decided: Decided) -> list[Action]:
+def deepen_sleep(state: StateParts, decided: Decided) -> list[Action]:
     """Attempts that sleep and have to leave their devices' memory as well."""
     if not decided.sleeps:
         return []
@@ -67,15 +67,15 @@ def _deepen(state: StateParts, job: JobId, rung: Rung) -> list[Action]:
     return [state.asleep.fall(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
 
 
-def go_on(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> list[Action]:
+def resume(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> list[Action]:
     """A job that sleeps is given its devices again."""
     table, job = state.table, state.table.jobs[row]
     state.free.take(to)
     table.allocations[row] = to
     table.set(row, Column.HELD, to.gpus)
     table.set(row, Column.STAGE, Stage.STARTING)
-    resume = Resume(job, to, sleeping.attempt)
-    return [] if state.releasing and state.releasing.hold(resume) else [resume]
+    wake_up = Resume(job, to, sleeping.attempt)
+    return [] if state.releasing and state.releasing.hold(wake_up) else [wake_up]
 
 
 def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
@@ -145,7 +145,6 @@ def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action
 
 
 def _awoke(state: StateParts, now: float, event: Awoke) -> list[Action]:
-    """An attempt runs again."""
     job, table = event.job, state.table
     sleeping, row = state.asleep.find(job, event.attempt), table.find(job)
     if sleeping is None or row is None or not sleeping.there or state.releasing.holds(job):

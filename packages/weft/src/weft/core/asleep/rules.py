@@ -1,4 +1,4 @@
-"""What a cluster can do to stop jobs, and what jobs hold meanwhile."""
+"""The ways in which a cluster can stop jobs, and what jobs hold meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MemoryOf = Callable[[Job, Allocation], float | None]
 
 @frozen
 class StopRules:
-    """Which rungs of the ladder there are here, and their bounds.
+    """The rungs of the ladder that there are here, and their bounds.
 
     Jobs that sleep hold at most `host_part` of a node's memory. `memory` tells what jobs hold of
     each device where they do not report it, and `all_save` that every job has checkpoints: both are

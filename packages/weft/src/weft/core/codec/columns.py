@@ -38,12 +38,12 @@ def pack(kind: type[T], things: Sequence[T]) -> dict[str, Any]:
 
 
 def unpack(kind: type[T], packed: Mapping[str, Any]) -> list[T]:
-    """What `pack` made columns of."""
+    """The objects that `pack` made columns of."""
     return [*_unpack_rows(kind, packed)]
 
 
 def _unpack_rows(kind: type[T], packed: Mapping[str, Any]) -> Iterable[T]:
-    """The same; one object, repeated, where all are alike."""
+    """The objects of packed columns, one by one; one object, repeated, where all are alike."""
     count = packed["count"]
     columns: list[Iterable[Any]] = []
     for name, hint in _fields(cast(Any, kind)):
@@ -63,7 +63,7 @@ def pack_floats(values: Floats) -> dict[str, Any]:
 
 
 def unpack_floats(packed: Mapping[str, Any]) -> Floats:
-    """What `pack_floats` made plain."""
+    """The numbers that `pack_floats` made plain."""
     data = base64.b64decode(packed["floats"])
     return np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(packed["shape"])
 
@@ -160,7 +160,7 @@ def _default(kind: type, name: str) -> Any:
 
 @cache
 def _is_plain(hint: Any) -> bool:
-    """Whether JSON has the very type: numbers, texts, truths, or None."""
+    """True if JSON has the very type: numbers, texts, truths, or None."""
     if get_origin(hint) in (Union, types.UnionType):
         return all(_is_plain(_bare(part)) for part in get_args(hint))
     return hint is type(None) or hint in PLAIN
@@ -168,7 +168,7 @@ def _is_plain(hint: Any) -> bool:
 
 @cache
 def _as_is(hint: Any) -> bool:
-    """Whether a value is written without looking into it."""
+    """True if a value is written without looking into it."""
     hint = _unless_none(hint)
     flat = [part for part in get_args(hint) if part is not Ellipsis]
     return _is_plain(hint) or (get_origin(hint) is tuple and all(map(_is_plain, flat)))
@@ -181,7 +181,7 @@ def _is_table(hint: Any) -> bool:
 
 @cache
 def _reader(hint: Any) -> Callable[[Any], Any] | None:
-    """What makes a value of what was read; None where that is the value."""
+    """A function that makes a value of what was read; None where that is the value."""
     if _is_plain(hint) or (_is_table(hint) and get_args(hint)[0] is str):
         return None
     bare = _unless_none(hint)

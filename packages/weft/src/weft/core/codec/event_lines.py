@@ -6,16 +6,14 @@ Fields at their default are left out, so that logs stay small and old logs stay 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
+from weft.core.codec.log_schema import RETIRED, find_unknown
 from weft.core.codec.plain_values import decode, encode
-from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
+from weft.core.errors import InvalidConfig, NewerEvent, UnreadableEvent, WeftError
 from weft.core.events.event import EVENTS, Event, Reported
 from weft.core.events.report import Report
 
-# Fields that older logs have and nothing reads any more.
-RETIRED: Mapping[str, frozenset[str]] = {"Decided": frozenset({"asleep"})}
 _BY_NAME = {kind.__name__: kind for kind in EVENTS}
 
 
@@ -26,7 +24,7 @@ def event_line(at: float, event: Event) -> str:
 
 
 def readable_line(at: float, event: Event) -> str:
-    """The line of an event; UnreadableEvent unless reading it gives the same event."""
+    """The line of an event; UnreadableEvent unless reading it gives an equal event."""
     try:
         line = event_line(at, event)
         same = read_event(line) == (at, event)
@@ -38,20 +36,32 @@ def readable_line(at: float, event: Event) -> str:
 
 
 def read_event(line: str) -> tuple[float, Event]:
-    """What `event_line` wrote; InvalidConfig for anything else."""
+    """The event that `event_line` wrote; NewerEvent if a newer version did, else InvalidConfig."""
     try:
         return _read_event(json.loads(line))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        if unknown := _unknown_in(line):
+            raise NewerEvent(
+                f"{line[:200]!r} has {', '.join(unknown)}, which this version does not know",
+                hint="a newer version wrote it",
+            ) from error
         raise InvalidConfig(f"{line[:200]!r} is no event: {error!r}") from error
+
+
+def _unknown_in(line: str) -> list[str]:
+    try:
+        record = json.loads(line)
+        float(record["at"])
+        return find_unknown(record) if isinstance(record["event"], str) else []
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return []  # no event of any version
 
 
 def _read_event(record: dict[str, Any]) -> tuple[float, Event]:
     at, name = float(record.pop("at")), record.pop("event")
-    if name not in _BY_NAME:
-        raise InvalidConfig(f"no event is called {name!r}", hint="the log is of a newer version?")
-    for gone in RETIRED.get(name, ()):
-        record.pop(gone, None)
     if "values" in record and _BY_NAME[name] is Reported:
         record["report"] = Report.read(record.pop("values"), old=True).values()
+    for gone in RETIRED.get(name, ()):
+        record.pop(gone, None)
     event: Event = decode(_BY_NAME[name], record)
     return at, event

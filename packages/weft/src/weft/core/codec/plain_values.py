@@ -14,10 +14,11 @@ from math import isfinite
 from typing import Any, get_args, get_origin
 
 import numpy as np
+from numpy.typing import NDArray
 
+from weft.base.typed import LEAVES, Reader, Step, as_it_is, read_whole
 from weft.core.events.report import Report
 from weft.core.spec.part_spec import PartSpec, read_plain
-from weft.typed import LEAVES, Reader, Step, as_it_is, read_whole
 
 AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
@@ -52,6 +53,8 @@ def _writer(kind: Any) -> Step:  # noqa: PLR0911 - one return a type
         return lambda value: value if isfinite(value) else str(value)
     if issubclass(kind, Mapping):
         return _write_table
+    if issubclass(kind, (set, frozenset)):
+        return lambda value: _write_items(sorted(value))
     return _write_items if issubclass(kind, (tuple, list)) else as_it_is
 
 
@@ -104,9 +107,9 @@ def _also(kind: Any) -> Step | None:
         return read_plain
     if kind is Report:
         return Report.read
-    if get_origin(kind) is np.ndarray:
-        (number,) = get_args(get_args(kind)[1])
-        return lambda data: np.array(data, dtype=number)
+    if get_origin(kind) in (np.ndarray, get_origin(NDArray[Any])):  # newer numpys name the alias
+        number = get_args(get_args(kind)[-1])
+        return lambda data: np.array(data, dtype=number[0] if number else get_args(kind)[0])
     return None
 
 

@@ -20,7 +20,7 @@ _PLAIN = frozenset(f"{_TAG}{name}" for name in _NAMES)
 
 
 def parse_yaml(text: str, name: str, values: int = VALUES) -> Any:
-    """What `text` holds; raises InvalidConfig that names `name` and the line."""
+    """The value that `text` holds; raises InvalidConfig that names `name` and the line."""
     import yaml  # a tenth of what a small simulation takes, and most read no such file
 
     try:
@@ -79,7 +79,7 @@ def _loader() -> Any:
                 raise _refuse(node, f"the tag {node.tag.replace(_TAG, '!!')} is not supported here")
             try:
                 return super().construct_object(node, deep)
-            except (ValueError, OverflowError) as error:
+            except (ValueError, OverflowError, LookupError) as error:  # `!!int ''`, `!!bool maybe`
                 kind = node.tag.removeprefix(_TAG)
                 raise _refuse(node, f"{str(node.value)[:40]!r} is not a valid {kind}") from error
 

@@ -129,7 +129,7 @@ class Reported:
 
 @frozen
 class Observed:
-    """What a running attempt does to a device was seen from outside.
+    """An observation from outside of what a running attempt does to a device.
 
     `peak_gb` is the most memory that it held of one, told once a job that goes on as it did is not
     likely to need more, and when that grows. `pace` is the part of its speed alone that it keeps
@@ -261,6 +261,19 @@ class DeadlineMissed:
 
 
 @frozen
+class Foretold:
+    """People were shown when a waiting job would start, in seconds from this event.
+
+    Four of five such ranges, `low_s` to `high_s`, should hold; `mid_s` is the middle.
+    """
+
+    job: JobId
+    low_s: float
+    mid_s: float
+    high_s: float
+
+
+@frozen
 class NodeUp:
     """A machine came, or came back."""
 
@@ -303,18 +316,33 @@ class Refitted:
 
 
 @frozen
+class PolicyTerms:
+    """Properties of a policy that a reader of the log needs to judge its decisions.
+
+    `every` is the length of its rounds, None without any. `idles` is why it may leave a GPU idle
+    beside a job that could use it, empty where it never does. With `sizes` it chooses how many
+    GPUs a job gets.
+    """
+
+    every: float | None = None
+    idles: str = ""
+    sizes: bool = False
+
+
+@frozen
 class PolicyChanged:
     """From here on `policy` decides, and starts without memory.
 
     `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
     said when a service begins or begins again: a log then holds all that its decisions followed
     from. `instead_of` is a policy that failed too often, and `reason` how: no person chose the one
-    that decides now.
+    that decides now. `terms` are the policy's own, without the rules around it; None in old logs.
     """
 
     policy: PartSpec
     instead_of: PartSpec | None = None
     reason: str = ""
+    terms: PolicyTerms | None = None
 
 
 @frozen
@@ -324,7 +352,8 @@ class Decided:
     `by` is what decided where the policy could not: the safe order that stands in for it.
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
     they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
-    `promised` names jobs that were promised their deadline.
+    `promised` names jobs that were promised their deadline. `facts` are what reasons state: the
+    numbers and names of each, by the words of `weft.core.plan.reasons`.
     """
 
     number: int
@@ -337,6 +366,7 @@ class Decided:
     live: tuple[JobId, ...] = ()
     sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
     promised: tuple[JobId, ...] = ()
+    facts: Mapping[JobId, Mapping[str, Any]] = field(default_factory=dict)
 
 
 OfJob = (
@@ -361,6 +391,7 @@ OfJob = (
     | Awoke
     | Noticed
     | DeadlineMissed
+    | Foretold
 )
 Event = (
     Submitted
@@ -377,7 +408,7 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 
 def names(event: Event, job: JobId) -> bool:
-    """Whether an event is about a job."""
+    """True if an event is about a job."""
     if isinstance(event, Submitted):
         return event.job.id == job
     if isinstance(event, Decided):

@@ -14,7 +14,7 @@ TOLD = 12
 
 
 class EventHistory:
-    """What was folded last, of all jobs together; the state appends to `events`, oldest first."""
+    """The last events folded, of all jobs together; the state appends to `events`, oldest first."""
 
     __slots__ = ("events",)
 
@@ -32,13 +32,13 @@ class EventHistory:
         return lines[-TOLD:]
 
     def error(self, now: float, event: Event, why: BaseException) -> StateError:
-        """What to raise for an event that cannot follow from those before it."""
+        """The error to raise for an event that cannot follow from those before it."""
         what = f"{type(event).__name__} at {now:.3f} cannot be: {_why(why)}"
         job = _job_of(event, why)
         if job is None:
             return StateError(what)
-        story = "\n".join(f"  {line}" for line in self.of(job))
-        return StateError(f"{what}\nstory of job {job!r}:\n{story or '  no events are known'}")
+        events = "\n".join(f"  {line}" for line in self.of(job))
+        return StateError(f"{what}\nhistory of job {job!r}:\n{events or '  no events are known'}")
 
 
 def _why(error: BaseException) -> str:
@@ -46,7 +46,7 @@ def _why(error: BaseException) -> str:
 
 
 def _job_of(event: Event, why: BaseException) -> JobId | None:
-    """Whose story it is; of a decision about many, that of the job which was not found."""
+    """The job whose history is shown; for a decision about many, the job that was not found."""
     if isinstance(event, OfJob):
         return event.job
     if isinstance(event, Submitted):

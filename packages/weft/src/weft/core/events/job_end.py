@@ -1,4 +1,4 @@
-"""How jobs end: one record per job that left, for predictors that learn from the past."""
+"""Ends of jobs: one record per job that left, for predictors that learn from the past."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class How(StrEnum):
     REJECTED = "rejected"  # by the policy: it will never run
 
     def or_timeout(self, job: Job, ran: float) -> How:
-        """The same, unless a failure came when the job had run for its time limit."""
+        """The end, or a timeout where a failure came when the job had run for its time limit."""
         limit_s = job.launch.time_limit_s if job.launch is not None else 0.0
         return How.TIMEOUT if self is How.FAILED and 0.0 < limit_s <= ran + 1.0 else self
 
@@ -49,10 +49,10 @@ class Ended:
 
     @property
     def censored(self) -> bool:
-        """Whether it would have gone on: its length is only known to be at least this."""
+        """True if it would have gone on: its length is only known to be at least this."""
         return self.how in (How.LOST, How.REJECTED)
 
     @property
     def failed(self) -> bool:
-        """Whether it was its own failure."""
+        """True if it was its own failure."""
         return self.how is How.FAILED

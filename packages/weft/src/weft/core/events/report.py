@@ -1,6 +1,6 @@
-"""What a running job says about itself: one vocabulary for real trainings and simulated ones.
+"""Reports of running jobs about themselves: one vocabulary for real and simulated trainings.
 
-A real job's report comes over the wire as plain values (`weft.wire.messages`), a simulated one's
+A real job's report comes over the wire as plain values (`weft.base.messages`), a simulated one's
 from its behaviour; beliefs, the ledger and the log read them alike. A field that is None was not
 told.
 """
@@ -172,14 +172,14 @@ class Report:
 
     @classmethod
     def read(cls, values: Mapping[str, object], *, old: bool = False) -> Report:
-        """The same from a log: what is unknown or cannot be right is left out.
+        """A report from a log: what is unknown or cannot be right is left out.
 
         `old` values are as earlier versions wrote them.
         """
-        return cls.sift(dict(_rename_old(values)) if old else values)[0]
+        return cls.validate(dict(_rename_old(values)) if old else values)[0]
 
     @classmethod
-    def sift(cls, values: Mapping[str, object]) -> tuple[Report, tuple[str, ...]]:
+    def validate(cls, values: Mapping[str, object]) -> tuple[Report, tuple[str, ...]]:
         """A report of those untrusted values that can be right, and what is wrong with the rest.
 
         A script's own numbers beyond the first `MOST_USER` are left out as well.
@@ -209,7 +209,7 @@ class Report:
 
     @property
     def trains(self) -> bool:
-        """Whether it tells about the job's own work, not only about what is seen from outside.
+        """True if it tells about the job's own work, not only about what is seen from outside.
 
         One without any value is of a job that reports by itself and has nothing to say yet.
         """

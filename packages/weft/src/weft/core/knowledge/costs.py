@@ -1,4 +1,4 @@
-"""What changing a job's devices costs it, in seconds without progress."""
+"""The cost of changing a job's devices, in seconds without progress."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from weft.core.model.job import Allocation, Job
 from weft.core.state.releasing import devices_of
 from weft.frozen import frozen
 
+RESTART_S = 30.0  # what a restart is taken to cost where there is no estimate
 
-class Attempt(NamedTuple):
-    """Where a report comes from: which attempt, on what, since when; and when the report came.
+
+class AttemptSource(NamedTuple):
+    """The source of a report: the attempt, its devices, since when; and when the report came.
 
     `ran` are the seconds that the job has executed in all its attempts.
     """
@@ -51,19 +53,19 @@ class Costs:
 
 
 def adds_devices(was: Allocation, to: Allocation) -> bool:
-    """Whether a change needs new processes; a job that only gives devices up needs none."""
+    """True if a change needs new processes; a job that only gives devices up needs none."""
     had = {*devices_of(was)}
     return any(device not in had for device in devices_of(to))
 
 
 class ChangeCosts(Protocol):
-    """What is known about the costs of jobs, stated or learnt."""
+    """The costs of changing jobs' devices, stated or learnt."""
 
     def costs(self, job: Job, kind: str) -> Costs:
-        """Of a job on a GPU kind."""
+        """Return the costs of a job on a GPU kind."""
         ...
 
-    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
+    def observe_report(self, job: Job, kind: str, attempt: AttemptSource) -> None:
         """A job on GPUs of `kind` reported; for the first time in an attempt its start is over."""
         ...
 
@@ -85,11 +87,11 @@ class ChangeCosts(Protocol):
         ...
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
+        """Forget a job that has left."""
         ...
 
     def save(self) -> Any:
-        """What has been learnt, as values that JSON has."""
+        """Everything learnt, as values that JSON has."""
         ...
 
     def load(self, saved: Any) -> None:

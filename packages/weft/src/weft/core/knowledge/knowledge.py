@@ -1,10 +1,10 @@
-"""What the scheduler knows of jobs beyond what they ask for: one value, of up to eight parts.
+"""The scheduler's knowledge of jobs beyond what they ask for: one value, of up to eight parts.
 
 A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, `Pooled` beliefs
 the same from all jobs that train the same model, a `Colocation` how they get on beside each other,
-a `Training` how their losses fall, `ChangeCosts` what it costs to change their devices, `Programs`
-what others that ran the same script needed, and `Plans` which execution plans run where. All but
-the first learn from what running jobs report.
+a `TrainingKnowledge` how their losses fall, `ChangeCosts` what it costs to change their devices,
+`Programs` what others that ran the same script needed, and `Plans` which execution plans run where.
+All but the first learn from what running jobs report.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Failed
 from weft.core.events.job_end import Ended
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt, ChangeCosts
+from weft.core.knowledge.costs import AttemptSource, ChangeCosts
 from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.plans import Plans
 from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
-from weft.core.model.job import Allocation, Batch, Config, Discipline, Job, JobId
+from weft.core.model.job import Allocation, Batch, Config, Discipline, Job, JobId, NodeId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Rows, Table
+from weft.core.state.table import JobTable, Rows
 from weft.frozen import frozen
 
 
@@ -38,21 +38,25 @@ class Knowledge:
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
     is a table that was measured: it learns nothing. `counted` are the seconds that running jobs
-    counted to their end, with how long they had run then; it is rebuilt, and not saved.
+    counted to their end, with how long they had run then; `failed_on` are the nodes on which jobs
+    failed at their start. Both are rebuilt, and not saved.
     """
 
     predictor: Predictor | None = None
     beliefs: Beliefs | None = None
     colocation: Colocation | None = None
-    training: Training | None = None
+    training: TrainingKnowledge | None = None
     bus: BusSharing | None = None
     costs: ChangeCosts | None = None
     pooled: Pooled | None = None
     programs: Programs | None = None
     plans: Plans | None = None
     counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)
+    failed_on: dict[JobId, frozenset[NodeId]] = field(default_factory=dict)
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+    def observe(
+        self, job: Job, kind: str, report: Report, attempt: AttemptSource | None = None
+    ) -> None:
         """A running job, on GPUs of `kind`, reported."""
         if report.total_steps is not None and attempt is not None:
             left_s = report.left_s
@@ -74,8 +78,9 @@ class Knowledge:
             self.plans.observe(job, kind, report, attempt)
 
     def forget(self, job: Job) -> None:
-        """A job has left: nothing more will be asked of it."""
+        """Forget a job that has left."""
         self.counted.pop(job.id, None)
+        self.failed_on.pop(job.id, None)
         learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)
         for part in (*learnt, self.programs, self.plans):
             if part is not None:
@@ -89,6 +94,11 @@ class Knowledge:
             self.programs.observe_out_of_memory(job, kind)
         elif how.gpu_fault and self.programs is not None:
             self.programs.observe_fault(job)
+
+    def note_failed_start(self, job: Job, on: Allocation) -> None:
+        """An attempt died at its start: the next one had better be on other nodes."""
+        nodes = {part.node for part in on.slices}
+        self.failed_on[job.id] = self.failed_on.get(job.id, frozenset()) | nodes
 
     def learn(self, ended: Ended) -> None:
         """A job ended, in whatever way."""
@@ -111,7 +121,7 @@ class Knowledge:
             self.predictor.note_submitted(job, now)
 
     def save(self) -> dict[str, Any]:
-        """What has been learnt, as values that JSON has."""
+        """Everything learnt, as values that JSON has."""
         return {name: part.save() for name, part in self._parts()}
 
     def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> set[str]:
@@ -152,21 +162,21 @@ class Knowledge:
 
 
 class Beliefs(Learning, Protocol):
-    """What the scheduler believes about speeds, from what jobs reported of themselves."""
+    """The scheduler's beliefs about speeds, from what jobs reported of themselves."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
-        """A running job reported."""
+        """Learn from a report of a running job."""
         ...
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
+        """Forget a job that has left."""
         ...
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Rows x kinds: speed on as many GPUs as asked for; 0 where a job cannot run."""
         ...
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """Rows x configurations: useful samples per second.
 
         0 where a job cannot run; NaN in the rows of jobs that nothing is known about yet.
@@ -174,7 +184,7 @@ class Beliefs(Learning, Protocol):
         ...
 
     def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+        self, table: JobTable, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
         """Rows x shapes: goodput as if all kinds were one; NaN in rows of unknown jobs.
 
@@ -182,19 +192,21 @@ class Beliefs(Learning, Protocol):
         """
         ...
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Rows x kinds: GPUs of the smallest size a job runs on; 0 where it cannot run."""
         ...
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         """The most replicas each row has ever run with; 0 before its first run."""
         ...
 
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         """Seconds a restart is believed to cost each row."""
         ...
 
-    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats | None:
+    def pairs(
+        self, table: JobTable, kinds: Sequence[str], first: Rows, second: Rows
+    ) -> Floats | None:
         """Pairs x kinds x 2: speeds of two rows that share devices; None where not measured."""
         ...
 
@@ -202,43 +214,45 @@ class Beliefs(Learning, Protocol):
 class Pooled(Beliefs, Protocol):
     """Beliefs from all jobs that train the same model, running and ended."""
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+    def observe(
+        self, job: Job, kind: str, report: Report, attempt: AttemptSource | None = None
+    ) -> None:
         """A running job reported; `attempt` tells when, and on what."""
         ...
 
-    def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def alone(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Rows x kinds: how kinds compare for one replica of jobs without reports."""
         ...
 
-    def work_left(self, table: Table, now: float) -> Floats:
+    def work_left(self, table: JobTable, now: float) -> Floats:
         """Useful samples that each row still needs; NaN where unknown.
 
         Counted so that divided by `goodputs` they are seconds.
         """
         ...
 
-    def work(self, table: Table) -> Floats:
+    def work(self, table: JobTable) -> Floats:
         """Useful samples of the whole training of each row; NaN where unknown."""
         ...
 
     def first_batch(self, job: Job, config: Config) -> Batch | None:
-        """What to begin with on a size; None where nothing is known, or there is no choice."""
+        """The batch to begin with on a size; None where nothing is known, or there is no choice."""
         ...
 
 
 class Colocation(Learning, Protocol):
-    """What the scheduler believes about jobs that share devices."""
+    """The scheduler's beliefs about jobs that share devices."""
 
     def profile(self, job: Job) -> Profile:
-        """What a job does with a device when alone."""
+        """A job's use of a device when alone."""
         ...
 
     def host(self, job: Job) -> Sensitivity | None:
-        """What CPU cores and host memory do for a job; None where unknown."""
+        """The effect of CPU cores and host memory on a job; None where unknown."""
         ...
 
     def tunable(self, job: Job) -> TunableBatch | None:
-        """What is known about a job whose batch size may be changed; None of any other."""
+        """The facts about a job whose batch size may be changed; None of any other."""
         ...
 
     def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
@@ -246,20 +260,20 @@ class Colocation(Learning, Protocol):
         ...
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
-        """A running job reported."""
+        """Learn from a report of a running job."""
         ...
 
     def pace(self, job: Job) -> float | None:
-        """What a job last measured about its speed beside its neighbours; None before it did."""
+        """The speed that a job last measured beside its neighbours; None before it did."""
         ...
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
+        """Forget a job that has left."""
         ...
 
 
 class BusSharing(Protocol):
-    """How jobs on GPUs of one socket slow each other: they share its bus, not their GPUs."""
+    """The slowdown of jobs on GPUs of one socket: they share its bus, not their GPUs."""
 
     def speed(self, job: Job, beside: Job) -> float:
         """Speed of `job` beside another, as a part of its speed alone; by model and GPUs."""
@@ -268,7 +282,7 @@ class BusSharing(Protocol):
 
 @frozen
 class TunableBatch:
-    """What may be known about a job whose batch size can be changed while it runs.
+    """Facts about a job whose batch size can be changed while it runs.
 
     `init` is the batch it was submitted with; device memory grows from `fixed_gb` by `sample_gb` a
     sample. `noise` is the gradient noise scale, in samples, that jobs measure of themselves. How
@@ -294,7 +308,7 @@ class TunableBatch:
 
 @frozen
 class LossSoFar:
-    """How far a job has come.
+    """The progress of a job by its loss.
 
     `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
     `recent` the last one. `gpu_s` is one iteration's time times the GPUs it ran on, 0 where
@@ -311,7 +325,7 @@ class LossSoFar:
 
 @frozen
 class EpochsSoFar:
-    """How far a job that trains in regimes has come.
+    """The progress of a job that trains in regimes.
 
     `over` epochs are done, `begun` counts those that have begun by batch size, and `batch` is that
     of the epoch under way; `slower` is how many times as long as declared they take.
@@ -329,15 +343,15 @@ class EpochsSoFar:
         return cls(over, dict(Counter(batches)), batches[-1] if len(batches) > over else 0)
 
 
-class Training(Learning, Protocol):
-    """What the scheduler believes of trainings: workers and servers, losses, regimes."""
+class TrainingKnowledge(Learning, Protocol):
+    """The scheduler's beliefs about trainings: workers and servers, losses, regimes."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
-        """A running job reported."""
+        """Learn from a report of a running job."""
         ...
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
+        """Forget a job that has left."""
         ...
 
     def ratios(self, job: Job) -> tuple[float, float, float, float] | None:
@@ -363,9 +377,9 @@ class Training(Learning, Protocol):
         ...
 
     def learned(self, job: Job) -> LossSoFar | None:
-        """How far a job has come; None before its first report of a loss."""
+        """The progress of a job by its loss; None before its first report of one."""
         ...
 
     def epochs(self, job: Job) -> EpochsSoFar | None:
-        """How far a job has come in epochs; None before it reported any."""
+        """The progress of a job in epochs; None before it reported any."""
         ...

@@ -1,4 +1,4 @@
-"""What is observed about a running attempt as it is: steps by time, device memory, host.
+"""Measurements of a running attempt: steps by time, device memory, host.
 
 An agent measures every attempt, whatever its program does: steps by the watcher inside its Python
 processes, the rest from outside. The last minutes are kept beside the attempt, not in the log;
@@ -26,7 +26,7 @@ STALLED = 3.0  # times the usual gap between samples without one: the job stands
 
 
 class Sees(Flag):
-    """What an engine can measure of jobs that report nothing."""
+    """The measurements that an engine can take of jobs that report nothing."""
 
     NOTHING = 0
     STEPS = auto()  # steps and when they were done, by the watcher in Python processes
@@ -35,7 +35,7 @@ class Sees(Flag):
 
 
 @frozen
-class Measured:
+class MeasuredAttempt:
     """One attempt in its last minutes.
 
     - `at`: when its agent last looked
@@ -91,7 +91,7 @@ class Measured:
         return self.rate(self.at - seconds, self.at)
 
     @classmethod
-    def parse(cls, values: Mapping[str, object]) -> Measured:
+    def parse(cls, values: Mapping[str, object]) -> MeasuredAttempt:
         """From what an agent wrote, or a job in its place; ValueError names what cannot be right.
 
         Names that are not known are skipped.
@@ -106,8 +106,8 @@ class Measured:
         return cls(unit=str(unit), samples=_read_samples(values.get("samples", ())), **kept)
 
 
-NOT_MEASURED = Measured()
-_NUMBERS = {f.name for f in fields(Measured)} - {"samples", "unit"}
+NOT_MEASURED = MeasuredAttempt()
+_NUMBERS = {f.name for f in fields(MeasuredAttempt)} - {"samples", "unit"}
 _BOUNDS = {
     "data_part": (0.0, 1.0),
     "sm": (0.0, 1.0),

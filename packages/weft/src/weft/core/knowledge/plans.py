@@ -1,4 +1,4 @@
-"""What the scheduler believes of execution plans: which run where, and how fast."""
+"""The scheduler's beliefs about execution plans: which run where, and how fast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.learning import Learning
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Config, Job
@@ -23,15 +23,15 @@ class Plans(Learning, Protocol):
     """Plans of jobs that declare several, or whose speed depends on the one they find."""
 
     def knows(self, job: Job) -> bool:
-        """Whether anything is known about the plans of a job."""
+        """True if anything is known about the plans of a job."""
         ...
 
     def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:
-        """What runs there, the fastest first: memory and the batch allow it."""
+        """Plans that run there, the fastest first: memory and the batch allow them."""
         ...
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
-        """A running job reported."""
+    def observe(self, job: Job, kind: str, report: Report, attempt: AttemptSource) -> None:
+        """Learn from a report of a running job."""
         ...
 
     def fail(self, job: Job, kind: str, on: Allocation) -> None:
@@ -39,5 +39,5 @@ class Plans(Learning, Protocol):
         ...
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
+        """Forget a job that has left."""
         ...

@@ -1,4 +1,4 @@
-"""What predictors say about jobs beyond a number: how sure they are, and on what they build.
+"""Predictions about jobs beyond a number: how sure they are, and on what they build.
 
 `PointPredictor` turns a predictor of one number per job into one of distributions, so that a policy
 that reads quantiles never asks which kind it has.
@@ -7,16 +7,16 @@ that reads quantiles never asks which kind it has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from statistics import NormalDist
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from weft.core.knowledge.fits import Fits
 from weft.core.model.job import Job
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 
 INTERVAL = (0.1, 0.5, 0.9)
@@ -40,7 +40,7 @@ class Risk:
 
 @frozen
 class Basis:
-    """What a prediction is made from: `level` names the narrowest group of jobs that says much.
+    """The jobs that a prediction is made from: `level` names the narrowest group that says much.
 
     `count` jobs of that group are known, worth `effective` equally recent ones; `weight` is their
     part in the prediction. `newest_end` is when the last of them ended, `model` the digest of a
@@ -57,7 +57,7 @@ class Basis:
 
 @frozen
 class ClassScore:
-    """How often the 80 % ranges of one class of predictions were right, and how wide they are."""
+    """The part of 80 % ranges of one class that was right, and how wide they are."""
 
     name: str
     count: int
@@ -69,7 +69,7 @@ class ClassScore:
 
 @frozen
 class Calibration:
-    """How well predictions did so far: overall, and by class (basis and age of the job)."""
+    """Scores of predictions so far: overall, and by class (basis and age of the job)."""
 
     count: int = 0
     coverage: float = float("nan")
@@ -86,41 +86,39 @@ class PointPredictor(ABC):
 
     @property
     def fits(self) -> Fits | None:
-        """Nothing is fitted."""
         return None
 
     @abstractmethod
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Estimated seconds left of each row; infinite where nothing is known."""
 
-    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+    def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p: the number, with a log-normal error; infinite where nothing is known."""
         factors = np.exp(POINT_SIGMA * np.array([NormalDist().inv_cdf(chance) for chance in p]))
         return np.maximum(self.remaining(table, now), LEAST_S)[:, None] * factors
 
-    def mean(self, table: Table, now: float) -> Floats:
-        """The number itself."""
+    def mean(self, table: JobTable, now: float) -> Floats:
         return np.maximum(self.remaining(table, now), LEAST_S)
 
-    def ranges(self, table: Table, now: float) -> Floats:
+    def ranges(self, table: JobTable, now: float) -> Floats:
         """Rows x 3: from, about, to of a range that should hold for 80 % of jobs."""
         return self.quantiles(table, now)
 
-    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+    def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row; infinite where nothing is known."""
         noise = np.exp(POINT_SIGMA * rng.standard_normal(len(table)))
         return np.maximum(self.remaining(table, now), LEAST_S) * noise
 
-    def index(self, table: Table, now: float) -> Floats:
+    def index(self, table: JobTable, now: float) -> Floats:
         """Chance to end per second of execution; 0 where nothing is known."""
         return 1.0 / np.maximum(self.remaining(table, now), LEAST_S)
 
-    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:
-        """The same once each row has executed for so long, rows x times."""
+    def index_at(self, table: JobTable, now: float, attained: Floats) -> Floats:
+        """The index once each row has executed for so long, rows x times."""
         return 1.0 / np.maximum(self.known_lengths(table, now)[:, None] - attained, LEAST_S)
 
-    def known_lengths(self, table: Table, now: float) -> Floats:
-        """What each row runs in all by the number; infinite where nothing is known."""
+    def known_lengths(self, table: JobTable, now: float) -> Floats:
+        """Total seconds that each row runs by the number; infinite where nothing is known."""
         return table.ran(now) + self.remaining(table, now)
 
     def risk(self, job: Job) -> Risk:  # noqa: ARG002
@@ -132,8 +130,35 @@ class PointPredictor(ABC):
         return Basis()
 
     def scores(self) -> Calibration:
-        """No score is kept."""
         return Calibration()
 
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: B027 - keeping is optional
         """Nothing is kept for scoring."""
+
+
+class DueFit(NamedTuple):
+    """A model that is due: `make` gives it in plain values, in any process.
+
+    `ends` is how many jobs had ended.
+    """
+
+    ends: int
+    make: Callable[[], Any]
+
+
+class Fits(Protocol):
+    """The models that a predictor fits from time to time, which takes longer than a decision may.
+
+    If `aside` is set someone else asks what is `wanted`, makes it and has it adopted. If not, it
+    is made as soon as it is due.
+    """
+
+    aside: bool
+
+    def wanted(self) -> DueFit | None:
+        """The model that is due; None while there is none."""
+        ...
+
+    def adopt(self, model: Any) -> None:
+        """Go on with a model that was made."""
+        ...

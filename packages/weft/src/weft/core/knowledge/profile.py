@@ -1,4 +1,4 @@
-"""What one job does with a device when it is alone there."""
+"""A job's use of a device when it is alone there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Profile:
     cpu_part: float = 0.0
 
     def with_cpu_part(self, part: float) -> Profile:
-        """The same program where a CPU stage, not measured, takes `part` of the iteration."""
+        """The profile with a CPU stage, not measured, that takes `part` of the iteration."""
         if part <= 0.0:
             return self
         rest = 1.0 - min(part, MOST_CPU_PART)
@@ -76,7 +76,7 @@ class Sensitivity:
         return (slower + part * (other - slower)) * min(cpus / self.cpus[0], 1.0)
 
     def relative_to(self, cpus: float, mem_gb: float) -> Sensitivity:
-        """The same job where the share in proportion to GPUs is another."""
+        """The sensitivity relative to another share in proportion to GPUs."""
         base = self.at(cpus, mem_gb)
         if base == 1.0 or base <= 0.0:
             return self

@@ -1,4 +1,4 @@
-"""What is remembered of programs: jobs that run the same script the same way are alike.
+"""The memory of programs: jobs that run one script in one way are alike.
 
 A job that says nothing of itself is still run again and again with other numbers: what one run
 held of a GPU's memory, and how it got on beside others, is what the next one will.
@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Job
 
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -30,7 +30,7 @@ def program_of(job: Job) -> str:
 
 
 class Programs(Protocol):
-    """What is known about the memory and the neighbours of jobs, by program and GPU kind."""
+    """Memory and neighbours of jobs, as seen by program and GPU kind."""
 
     def need_gb(self, job: Job, kind: str) -> float | None:
         """Memory of each of its devices that a job needs, with a margin; None while not known."""
@@ -41,19 +41,19 @@ class Programs(Protocol):
         ...
 
     def must_be_alone(self, job: Job, kind: str) -> bool:
-        """Whether it failed for memory or a GPU fault beside others: it has its devices alone."""
+        """True if it failed for memory or a GPU fault beside others: it has its devices alone."""
         ...
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
-        """How many times as long a step takes beside these; None where that was never seen."""
+        """The factor by which a step takes longer beside these; None where that was never seen."""
         ...
 
     def promise(self, job: Job) -> float | None:
-        """How many times as long as alone its steps may take beside others; None for any."""
+        """The factor by which its steps may take longer beside others; None for any."""
         ...
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
-        """A running job reported."""
+    def observe(self, job: Job, kind: str, report: Report, attempt: AttemptSource) -> None:
+        """Learn from a report of a running job."""
         ...
 
     def observe_peak(self, job: Job, kind: str, peak_gb: float) -> None:
@@ -87,7 +87,7 @@ class Programs(Protocol):
         ...
 
     def save(self) -> Any:
-        """What has been learnt, as values that JSON has."""
+        """Everything learnt, as values that JSON has."""
         ...
 
     def load(self, saved: Any) -> None:

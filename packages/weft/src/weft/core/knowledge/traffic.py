@@ -1,4 +1,4 @@
-"""What the workers of a job say to each other while they train."""
+"""Traffic between the workers of a job while they train."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.frozen import frozen
 
 
 class Pattern(StrEnum):
-    """Which workers of a job communicate with which."""
+    """The pairs of workers of a job that communicate."""
 
     RING = "ring"  # all-reduce: each to the next
     TREE = "tree"  # reduce and broadcast: each to its parent, (i - 1) // 2
@@ -20,7 +20,7 @@ class Pattern(StrEnum):
 
 
 class Architecture(StrEnum):
-    """How a job is built, as IISWC'19 counts the jobs of PAI."""
+    """The way a job is built, as IISWC'19 counts the jobs of PAI."""
 
     ONE = "1w1g"  # one worker on one GPU: no communication
     LOCAL = "1wng"  # one worker on several GPUs of a node
@@ -29,7 +29,7 @@ class Architecture(StrEnum):
 
 
 @frozen
-class Phase:
+class TrafficPhase:
     """A stretch of an iteration in which a job sends: when, how long, and at which rate alone."""
 
     start_s: float
@@ -52,7 +52,7 @@ class Traffic:
     share: float = 0.0
     gbit: float = 0.0
     pattern: Pattern = Pattern.RING
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[TrafficPhase, ...] = ()
     sensitive: bool = True
     architecture: Architecture = Architecture.ALL_REDUCE
 
@@ -74,15 +74,15 @@ class Traffic:
         return self.iteration_s * (1.0 - self.share)
 
     @property
-    def talking(self) -> tuple[Phase, ...]:
-        """When it sends: the declared phases, or one at the end of the iteration."""
+    def talking(self) -> tuple[TrafficPhase, ...]:
+        """The phases in which it sends: the declared ones, or one at the end of the iteration."""
         if self.phases or not self.share or not self.gbit:
             return self.phases
         seconds = self.share * self.iteration_s
-        return (Phase(self.compute_s, seconds, self.gbit / seconds),)
+        return (TrafficPhase(self.compute_s, seconds, self.gbit / seconds),)
 
     def seconds_at(self, gb_s: float) -> float:
-        """How long an iteration takes where the workers have that many GB/s between them."""
+        """Seconds for an iteration where the workers have that many GB/s between them."""
         if not self.sensitive or not self.share:
             return self.iteration_s
         return self.compute_s + self.gbit / (8.0 * gb_s)

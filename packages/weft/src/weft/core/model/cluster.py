@@ -144,7 +144,7 @@ class Cluster:
 
     @cached_property
     def joined(self) -> bool:
-        """Whether anything is known about links, inside a node or above."""
+        """True if anything is known about links, inside a node or above."""
         return any(node.topology is not None or node.uplinks for node in self.nodes)
 
     @cached_property
@@ -162,11 +162,11 @@ class Cluster:
         return self.nodes[self.index[allocation.slices[0].node]].kind
 
     def without(self, node: NodeId) -> Cluster:
-        """The same cluster after losing `node`."""
+        """The cluster after losing `node`."""
         return Cluster(tuple(n for n in self.nodes if n.id != node), self.name)
 
     def having(self, node: Node, order: dict[NodeId, int]) -> Cluster:
-        """The same cluster after `node` came up, at its place in `order` or at the end."""
+        """The cluster after `node` came up, at its place in `order` or at the end."""
         after_all = not self.nodes or order.get(node.id, len(order)) >= order.get(
             self.nodes[-1].id, len(order)
         )
@@ -266,7 +266,7 @@ def write_cluster(cluster: Cluster) -> str:
 
 
 def write_links(node: Node, in_rack: int) -> str:
-    """How a node is joined, as it stands in a cluster's string; `in_rack` nodes are in its rack."""
+    """A node's links, as they stand in a cluster's string; `in_rack` nodes are in its rack."""
     text = "" if node.topology is None else f"@{node.topology.name}"
     for link in node.uplinks:
         if link.name == node.id:

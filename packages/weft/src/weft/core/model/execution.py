@@ -1,4 +1,4 @@
-"""How a training divides its model and its batch among GPUs: its execution plan."""
+"""Execution plans: the division of a model and its batch among GPUs."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Execution:
         return self.tensor * self.pipeline
 
     def on(self, gpus: int) -> Execution | None:
-        """The same plan on that many GPUs, with `data` filled in; None where it does not run."""
+        """The plan on that many GPUs, with `data` filled in; None where it does not run."""
         replicas, rest = divmod(gpus, self.unit)
         if rest or not replicas or self.data not in (0, replicas):
             return None
         return self if self.data else replace(self, data=replicas)
 
     def divides(self, batch: int) -> bool:
-        """Whether replicas and accumulated passes share a global batch evenly."""
+        """True if replicas and accumulated passes share a global batch evenly."""
         return batch % (max(self.data, 1) * self.accumulate) == 0
 
 
@@ -95,5 +95,5 @@ def read_execution(text: str) -> Execution:
 
 
 def find_plan(plans: tuple[Execution, ...], gpus: int, plan: Execution) -> bool:
-    """Whether a plan for that many GPUs is one of those declared."""
+    """True if a plan for that many GPUs is one of those declared."""
     return any(declared.on(gpus) == plan for declared in plans)

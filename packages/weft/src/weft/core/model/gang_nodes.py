@@ -12,7 +12,7 @@ from weft.plural import say_gpus
 
 
 def keeps_nodes(demand: Demand, on: Allocation) -> bool:
-    """Whether an allocation is on as many nodes as asked for, with as many GPUs on each."""
+    """True if an allocation is on as many nodes as asked for, with as many GPUs on each."""
     if not demand.nodes:
         return True
     each = {len(part.gpus) for part in on.slices}
@@ -41,7 +41,7 @@ def count_large_nodes(demand: Demand, nodes: Iterable[Node]) -> int:
 
 
 def explain_too_few_nodes(demand: Demand, cluster: Cluster) -> tuple[str, str]:
-    """Why no state of a cluster holds a gang, and what to do; two empty texts where one does."""
+    """The reason why no state of a cluster holds a gang, and a hint; empty texts where one does."""
     if not demand.nodes or not demand.gpus:
         return "", ""
     there = count_large_nodes(demand, cluster.nodes)

@@ -6,11 +6,11 @@ the suffering of neighbours are consequences, derived elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from math import isfinite
-from typing import NamedTuple, NewType
+from typing import Literal, NamedTuple, NewType
 
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.traffic import Traffic
@@ -33,14 +33,14 @@ LOWEST = -1.0  # priority of jobs that are promised nothing
 
 
 class Tier(IntEnum):
-    """How firmly a job holds its devices."""
+    """The strength of a job's hold on its devices."""
 
     GUARANTEED = 0
     OPPORTUNISTIC = 1
 
 
 class Or(StrEnum):
-    """What becomes of a job whose deadline cannot be promised."""
+    """The choice of a user for a job whose deadline cannot be promised."""
 
     UNSAID = ""  # a policy that makes promises declines it
     DECLINE = "decline"
@@ -48,7 +48,7 @@ class Or(StrEnum):
 
 
 class Stage(IntEnum):
-    """Where an unfinished job stands between wish and fact."""
+    """The stage of an unfinished job between wish and fact."""
 
     PENDING = 0
     STARTING = 1
@@ -57,7 +57,7 @@ class Stage(IntEnum):
 
 
 class Discipline(StrEnum):
-    """Which of several jobs on a device may use what, and when."""
+    """The rule by which jobs on one device take turns: which may use what, and when."""
 
     NONE = "none"  # all at once: the driver's time slicing, or MPS
     LOCKSTEP = "lockstep"  # one iteration each in a common period, stages interleaved
@@ -68,7 +68,7 @@ class Discipline(StrEnum):
 
 @frozen
 class Demand:
-    """How many GPUs a job asks for, and which kinds will do.
+    """The number of GPUs that a job asks for, and the kinds that will do.
 
     `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
     means any kind. `share` below 1 asks for that part of one GPU. `nodes` asks for exactly that
@@ -103,7 +103,7 @@ class Demand:
 
     @property
     def rigid(self) -> bool:
-        """Whether only one GPU count will do."""
+        """True if only one GPU count will do."""
         return self.min == self.max
 
     @property
@@ -129,14 +129,22 @@ class After:
     any: tuple[JobId, ...] = ()
     not_ok: tuple[JobId, ...] = ()
 
+    def __bool__(self) -> bool:
+        """True if any job is waited for; `jobs` copies their names."""
+        return bool(self.ok or self.any or self.not_ok)
+
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """All of them."""
+        """All jobs that are waited for."""
         return (*self.ok, *self.any, *self.not_ok)
 
-    def is_in_vain(self, job: JobId, *, finished: bool) -> bool:
-        """Whether this cannot be met any more once `job` has ended, well or not."""
-        return job in (self.not_ok if finished else self.ok)
+    def wrong_ends(self) -> Iterator[tuple[JobId, bool | None]]:
+        """Each job that is waited for, with the end that makes the wait vain: True for a good one.
+
+        None where every end will do.
+        """
+        for jobs, wrong in ((self.ok, False), (self.any, None), (self.not_ok, True)):
+            yield from ((job, wrong) for job in jobs)
 
 
 AT_ONCE = After()
@@ -206,24 +214,29 @@ class Job:
 
     @property
     def conditional(self) -> bool:
-        """Whether no policy alone decides about it: it waits for more, for no GPU, or for nodes."""
-        if (self.after is not AT_ONCE and self.after.jobs) or self.max_parallel > 0:
+        """True if no policy alone decides about it: it waits for more, for no GPU, or for nodes."""
+        if self.after or self.max_parallel > 0:
             return True
         return self.demand.max == 0 or self.demand.nodes > 0
 
     @property
     def spot(self) -> bool:
-        """Whether it holds GPUs until others need them, above those whose class is lowest."""
-        return self.tier is Tier.OPPORTUNISTIC and self.preemptible and self.priority > LOWEST
+        """True if it holds GPUs until others need them, above those whose class is lowest."""
+        return self.tier is Tier.OPPORTUNISTIC and self.priority > LOWEST
+
+    @property
+    def stoppable(self) -> bool:
+        """True if it may be stopped for others: it says so, or its class always gives way."""
+        return self.preemptible or self.tier is Tier.OPPORTUNISTIC
 
     @property
     def owner(self) -> str:
-        """Whose job it is: its user's, or its tenant's where no user is named."""
+        """The owner: its user, or its tenant where no user is named."""
         return self.user or self.tenant
 
 
 def name_of(job: Job) -> str:
-    """What people call a job."""
+    """The name that people call a job."""
     return (job.launch.name if job.launch else "") or job.id
 
 
@@ -239,7 +252,7 @@ class Slice:
 
 @frozen
 class Sharing:
-    """How a job lives with its neighbours on a device.
+    """The terms on which a job lives with its neighbours on a device.
 
     `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
     `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` is its claim on the memory
@@ -266,7 +279,7 @@ class Batch:
 
 @frozen
 class TimeShift:
-    """When a job begins its iterations: every `period_s` seconds, `shift_s` after a multiple of it.
+    """The start of a job's iterations: every `period_s` seconds, `shift_s` after a multiple of it.
 
     Counted from time 0 of the cluster's clock (Unix time where jobs are real), so that jobs that
     share a network link keep out of each other's way. Raises InvalidConfig for other numbers.
@@ -309,15 +322,15 @@ class Allocation:
 
     @property
     def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
-        """Which devices are held, without the host beside them."""
+        """The devices that are held, without the host beside them."""
         return tuple((part.node, part.gpus) for part in self.slices)
 
     def stays(self, to: Allocation) -> bool:
-        """Whether a job that holds this goes on as it is under `to`: same devices, same plan."""
+        """True if a job that holds this goes on as it is under `to`: equal devices, equal plan."""
         return self.devices == to.devices and self.plan == to.plan
 
     def same_way(self, to: Allocation) -> bool:
-        """Whether the plan is the same but for the number of replicas."""
+        """True if the plans differ by no more than the number of replicas."""
         if self.plan is None or to.plan is None:
             return self.plan is to.plan
         return self.plan == to.plan or replace(self.plan, data=to.plan.data) == to.plan
@@ -332,7 +345,7 @@ class Config(NamedTuple):
 
 
 @frozen
-class Meter:
+class LinearQuantity:
     """A quantity that grows linearly; rewritten only when its rate changes."""
 
     base: float = 0.0
@@ -398,3 +411,17 @@ def _check(job: JobId, name: str, value: float, least: float, most: float) -> No
         raise InvalidConfig(
             f"job {job!r}: {name} is {value:g}", hint=f"{name} is from {least:g} to {most:g}"
         )
+
+
+PriorityWord = Literal["guaranteed", "normal", "spot", "opportunistic"]
+PRIORITIES: dict[PriorityWord, float] = {
+    "guaranteed": 1.0,
+    "normal": 0.0,
+    "spot": -0.5,
+    "opportunistic": LOWEST,
+}
+
+
+def priority_word(job: Job) -> PriorityWord:
+    """The class of a job: that with the nearest number."""
+    return min(PRIORITIES, key=lambda word: abs(PRIORITIES[word] - job.priority))

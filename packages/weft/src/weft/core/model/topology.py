@@ -1,4 +1,4 @@
-"""How the GPUs of a node are joined, and how nodes are joined above it.
+"""Links between the GPUs of a node, and between nodes above it.
 
 Both are optional: a node without them says nothing of links, and nothing that reads no links sees
 a difference. Inside a node bandwidths are GB/s in one direction; on the network they are Gbit/s.
@@ -120,7 +120,7 @@ class NodeTopology:
 
     @cached_property
     def distances(self) -> Matrix:
-        """How far apart each pair is: 1 by NVLink, 2 by PCIe switch, 10 on a socket, 20 across."""
+        """The distance of each pair: 1 by NVLink, 2 by PCIe switch, 10 on a socket, 20 across."""
         return self._matrix(
             {(link.a, link.b): NVLINK for link in self.links}, self._unlinked_distance
         )
@@ -137,14 +137,14 @@ class NodeTopology:
 
     @property
     def uniform(self) -> bool:
-        """Whether every pair is joined alike, so that any GPUs are as good as any others."""
+        """True if every pair is joined alike, so that any GPUs are as good as any others."""
         first = self.bandwidths[0][-1]
         rows = self.bandwidths
         return all(rows[a][b] == first for a, b in combinations(range(self.gpus), 2))
 
     @property
     def summary(self) -> str:
-        """How its GPUs are joined, in a word."""
+        """The links between its GPUs, in a word."""
         if self.fabric_width:
             return f"NVSwitch, {self.fabric_width} lanes"
         lanes = max((link.width for link in self.links), default=0)

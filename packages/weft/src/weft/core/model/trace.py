@@ -14,13 +14,13 @@ from weft.frozen import frozen
 
 
 class FallingLoss(Protocol):
-    """How the loss of a job really falls, over the `iterations` of the whole job."""
+    """The true fall of a job's loss over the `iterations` of the whole job."""
 
     @property
-    def iterations(self) -> float: ...  # noqa: D102
+    def iterations(self) -> float: ...
 
     def measured(self, first: int, last: int) -> Floats:
-        """What the job sees after each of the iterations from `first` to `last`."""
+        """The losses that the job sees after each of the iterations from `first` to `last`."""
         ...
 
     def reached(self, part: float) -> float:
@@ -30,7 +30,7 @@ class FallingLoss(Protocol):
 
 @frozen
 class Truth:
-    """What really happens to a job; known to the simulator alone.
+    """The truth about a job, known to the simulator alone.
 
     `length` is seconds of work on the allocation the trace ran with. `failures` are points of
     progress, in the same seconds, at which a run of the job dies and must be retried. `state`
@@ -48,7 +48,10 @@ class Truth:
 
 
 class Detail(Flag):
-    """What the jobs of a trace declare beyond how long they took; set by the trace's format."""
+    """Details that the jobs of a trace declare beyond how long they took.
+
+    Set by the trace's format.
+    """
 
     NOTHING = 0
     LAYERS = auto()  # some have layers, and perhaps servers: their speed follows from those
@@ -58,7 +61,7 @@ class Detail(Flag):
 
 @frozen
 class LoadReport:
-    """How many rows a loader read, kept, and dropped for which reason."""
+    """The number of rows that a loader read, kept, and dropped for which reason."""
 
     rows: int = 0
     kept: int = 0

@@ -1,4 +1,4 @@
-"""What a policy says about itself: origin, what it reads, what it sets, when it decides."""
+"""A policy's statement about itself: origin, what it reads, what it sets, when it decides."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from enum import Enum, Flag, auto
 
+from weft.core.events.event import PolicyTerms
 from weft.core.model.cluster import Cluster
 from weft.core.plan.taxonomy import Taxonomy
 from weft.frozen import frozen
@@ -21,7 +22,7 @@ class Needs(Flag):
 
 
 class Assumes(Flag):
-    """What a policy asks a simulation to assume, as the simulator of its authors does."""
+    """Assumptions of a simulation that a policy asks for, as its authors' simulator makes them."""
 
     NOTHING = 0
     BATCH_CAP = auto()  # believed goodput is that of batches up to the one a job was submitted with
@@ -44,14 +45,14 @@ class Controls(Flag):
 
 
 class Ties(Enum):
-    """Which other placements are as good to a policy as the one it chose."""
+    """Placements that are as good to a policy as the one it chose."""
 
     NODES = auto()  # as many devices on as many nodes of the kind, whichever these are
     NONE = auto()  # which nodes and devices is what it decides, or what it remembers
 
 
 class Wants(Flag):
-    """What an engine must be given when it is built, beside its parameters."""
+    """Objects that an engine must be given when it is built, beside its parameters."""
 
     NOTHING = 0
     STATE = auto()  # `state`: a folder for all that survives
@@ -110,8 +111,13 @@ class About:
     objection: Callable[[Cluster], str] = field(default=accept_any, compare=False)
 
 
+def terms_of(about: About) -> PolicyTerms:
+    """Return the properties of a policy that a log states."""
+    return PolicyTerms(about.every, about.idles, Controls.COUNT in about.controls)
+
+
 def may_idle(about: About, why: str) -> About:
-    """The same, with one reason more why a GPU may be idle although a job could use it."""
+    """A policy's `About` with one reason more why a GPU may be idle although a job could use it."""
     return replace(about, idles="; ".join(filter(None, (about.idles, why))))
 
 
@@ -125,7 +131,7 @@ def sizes_in_rounds(
     also: Controls = Controls.NOTHING,
     starves: str = "",
 ) -> About:
-    """Of a policy that chooses every job's size again each round, by what it gains from GPUs."""
+    """Describe a policy that chooses every job's size again each round, by its gain from GPUs."""
     gain = "GPUs go only to jobs that are predicted to benefit from them"
     controls = Controls.COUNT | also
     return About(name, paper, needs, controls, every, starves, taxonomy=taxonomy, idles=gain)

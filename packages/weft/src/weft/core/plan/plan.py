@@ -1,4 +1,4 @@
-"""What a policy wants changed."""
+"""The changes that a policy wants."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from weft.frozen import frozen
 
 
 class Holdings(Protocol):
-    """What jobs hold now; a view is one."""
+    """The allocations of jobs now; a view is one."""
 
     def holds(self, job: JobId) -> Allocation | None:
-        """What a job holds."""
+        """The allocation of a job."""
         ...
 
     def held(self) -> Mapping[JobId, Allocation]:
-        """What every running job holds."""
+        """The allocations of all running jobs."""
         ...
 
 
@@ -35,7 +35,7 @@ class Plan:
     `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind. `restarts`
     are changes that go through a checkpoint although the jobs could make them as they train, so
     that what they hold is free at once. `promised` are jobs that were promised their deadline now:
-    that lasts whatever becomes of the memory.
+    that lasts whatever becomes of the memory. `facts` are the numbers and names of reasons.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -47,16 +47,17 @@ class Plan:
     numbers: Mapping[str, float] = field(default_factory=dict)
     restarts: frozenset[JobId] = frozenset()
     promised: frozenset[JobId] = frozenset()
+    facts: Mapping[JobId, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def does_nothing(self) -> bool:
-        """Whether it leaves everything as it is, and says nothing about jobs."""
+        """True if it leaves everything as it is, and says nothing about jobs."""
         if self.changes or self.rejected or self.reasons:
             return False
         return not (self.blockers or self.promised)
 
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
-        """The same, with reasons for these jobs; the reasons of `cleared` no longer hold."""
+        """The plan with reasons for these jobs; the reasons of `cleared` no longer hold."""
         if not why and not cleared:
             return self
         texts = {job: reason.text for job, reason in why.items()}
@@ -65,6 +66,7 @@ class Plan:
             self,
             reasons={**dict.fromkeys(cleared, ""), **self.reasons, **texts},
             blockers={**self.blockers, **words},
+            facts={**self.facts, **{job: reason.values for job, reason in why.items()}},
         )
 
     def joined(self, more: Plan) -> Plan:
@@ -96,6 +98,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     blockers: dict[JobId, Blocker] = {}
     wakes: list[float] = []
     memories: list[object] = []
+    facts: dict[JobId, Mapping[str, object]] = {}
     promised: frozenset[JobId] = frozenset()
     for plan in plans:
         if twice := changes.keys() & plan.changes.keys():
@@ -104,9 +107,10 @@ def merge(plans: Iterable[Plan]) -> Plan:
         rejected.update(plan.rejected)
         reasons.update(plan.reasons)
         blockers.update(plan.blockers)
+        facts.update(plan.facts)
         wakes += [plan.wake_at] if plan.wake_at is not None else []
         memories.append(plan.memory)
         promised |= plan.promised
     wake = min(wakes, default=None)
     memory = tuple(memories)
-    return Plan(changes, rejected, wake, reasons, memory, blockers, promised=promised)
+    return Plan(changes, rejected, wake, reasons, memory, blockers, promised=promised, facts=facts)

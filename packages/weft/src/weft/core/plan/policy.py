@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from weft.core.model.job import Job
 from weft.core.plan.about import About
@@ -11,7 +11,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 
-Welcome = Callable[[Job, Capacity, float], Plan | None]
+FastStart = Callable[[Job, Capacity, float], Plan | None]
 
 
 class Policy(Protocol):
@@ -29,7 +29,7 @@ class Policy(Protocol):
         ...
 
     def decide(self, view: View) -> Plan:
-        """What should change now. A job the plan does not name keeps what it holds."""
+        """The changes to make now. A job the plan does not name keeps what it holds."""
         ...
 
 
@@ -42,28 +42,36 @@ class Resting(Policy, Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether it does so with these parameters."""
+        """True if it rests with these parameters."""
         ...
 
 
 @runtime_checkable
-class Welcoming(Resting, Protocol):
+class FastStarting(Resting, Protocol):
     """A policy that rests, and places a lone newcomer that fits beside all running jobs.
 
     Simulations take its word instead of a whole decision, which would have to be the same.
     """
 
     @property
-    def welcome(self) -> Welcome | None:
+    def fast_start(self) -> FastStart | None:
         """The plan for it, without memory; None where the policy has to be asked."""
         ...
 
 
 def may_rest(policy: Policy) -> bool:
-    """Whether a policy need not be asked while every job holds devices."""
+    """True if a policy need not be asked while every job holds devices."""
     return isinstance(policy, Resting) and policy.rests and policy.about.every is None
 
 
-def welcome_of(policy: Policy) -> Welcome | None:
-    """How a policy starts a lone newcomer; None where it has to be asked."""
-    return policy.welcome if may_rest(policy) and isinstance(policy, Welcoming) else None
+def fast_start_of(policy: Policy) -> FastStart | None:
+    """The function by which a policy starts a lone newcomer; None where it has to be asked."""
+    return policy.fast_start if may_rest(policy) and isinstance(policy, FastStarting) else None
+
+
+M = TypeVar("M")
+
+
+def recall(view: View, kind: type[M]) -> M:
+    """A policy's memory; an empty one before its first decision."""
+    return view.memory if isinstance(view.memory, kind) else kind()

@@ -1,4 +1,4 @@
-"""Why a job waits: every reason there is, each in its own words, everywhere the same.
+"""Reasons why a job waits, each in its own words, which are equal everywhere.
 
 A reason is a `Blocker` with the numbers that go with it; `Reason.text` is the only place where it
 becomes a sentence.
@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
+from math import isfinite
 
 from weft.core.model.cluster import CPU
-from weft.core.model.job import Job
+from weft.core.model.job import Demand, Job
 from weft.frozen import frozen
 
 ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
@@ -35,6 +36,7 @@ class Blocker(StrEnum):
     RESERVED = "reserved"  # what is free is kept for someone else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
     IDLE_CELLS = "idle_cells"  # too few cells are left by guaranteed jobs, and it runs in no others
+    KEPT = "kept"  # what is free is kept for a job that came before it and has waited long
     SPOT = "spot"  # spot jobs hold all that they may
     GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is checked again
     NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
@@ -86,7 +88,9 @@ WORDS: Mapping[Blocker, str] = {
     "others' are in use or about to be",
     Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "
     "{minutes:.0f} min; it goes on when there is room",
-    Blocker.RESERVED: "waits for {asks}; the free GPUs are kept: {kept}",
+    Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
+    Blocker.KEPT: "waits for {asks}; what is free is kept for {job}, which came before it and "
+    "waits for {more}",
     Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
     "{own:g} GPUs are in use{away}",
     Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that their tenants do "
@@ -118,6 +122,12 @@ WORDS: Mapping[Blocker, str] = {
 }
 
 
+def plain_facts(values: Mapping[str, object]) -> dict[str, str | float]:
+    """Return the facts of a reason that a log keeps: texts and numbers."""
+    plain = {name: v for name, v in values.items() if isinstance(v, (str, int, float))}
+    return {n: v for n, v in plain.items() if isinstance(v, str) or isfinite(v)}
+
+
 def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0, nodes: int = 0) -> str:
     """`2 GPUs`, `4 a100 GPUs on 2 nodes`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
     word = device_word(kinds)
@@ -128,8 +138,14 @@ def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0, nodes: 
     return f"{gpus} {kind}{'s' * (gpus != 1)}{where}"
 
 
+def describe_demand(demand: Demand, least: int, there: Iterable[str]) -> str:
+    """Describe a request, in the words for the kinds of devices that are there."""
+    kinds = demand.kinds if device_word(there) == GPU else (CPU,)
+    return asks_for(least, kinds, demand.share, demand.nodes)
+
+
 def device_word(kinds: Iterable[str]) -> str:
-    """What devices of these kinds are called: a machine without GPUs has CPU slots."""
+    """The word for devices of these kinds: a machine without GPUs has CPU slots."""
     return "CPU slot" if set(kinds) == {CPU} else GPU
 
 

@@ -1,4 +1,4 @@
-"""What a plan must keep to: nothing promised twice, gangs whole, and only what was declared."""
+"""Rules for plans: nothing promised twice, gangs whole, and only what was declared."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _Check:
                     free.take(to)
 
     def _was_tried(self, held: list[Allocation], plan: Plan) -> bool:
-        """Whether the policy gave just what these jobs hold, and took just what they get."""
+        """True if the policy gave just what these jobs hold, and took just what they get."""
         if len(self.tried) < len(held):
             return False
         wanted = [to for to in plan.changes.values() if to is not None]
@@ -107,7 +107,7 @@ def check_allocation(
 
 
 def _is_plain(demand: Demand, to: Allocation) -> bool:
-    """Whether these are whole devices of one node, as many as asked for, and nothing else."""
+    """True if these are whole devices of one node, as many as asked for, and nothing else."""
     slices = to.slices
     if len(slices) != 1 or len(slices[0].gpus) != demand.gpus or to.sharing is not EXCLUSIVE:
         return False
@@ -137,7 +137,7 @@ def _find_problem(job: Job, to: Allocation, cluster: Cluster, about: About) -> s
 
 
 def _undeclared(job: Job, to: Allocation, controls: Controls) -> str:  # noqa: PLR0911 - one return a field
-    """What a policy sets without having said that it does."""
+    """The first thing that a policy sets without having declared it."""
     sharing = to.sharing
     if sharing.share != job.demand.share and Controls.SHARE not in controls:
         return f"sets the share of {job.id!r} without declaring Controls.SHARE"

@@ -1,4 +1,4 @@
-"""Where a scheduler stands in the field: what it wants, what it must know, what it may do.
+"""A scheduler's place in the field: what it wants, what it must know, what it may do.
 
 Policies declare all of it in `About.taxonomy`; wrappers (`adds`) and parts of a composition
 declare what they bring, and leave the rest to what they are joined with.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import fields
 from enum import Flag, auto
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from weft.frozen import frozen_by_name
 
 
 class Objective(Flag):
-    """What it is after."""
+    """The aim of a scheduler."""
 
     IN_ORDER = auto()  # jobs start in order of submission
     COMPLETION_TIME = auto()
@@ -30,8 +30,8 @@ class Objective(Flag):
     GUARANTEES = auto()  # what jobs were promised
 
 
-class Knowledge(Flag):
-    """What it must know beforehand, or learn about jobs."""
+class NeededKnowledge(Flag):
+    """Facts about jobs that it must know beforehand, or learn."""
 
     NOTHING = 0
     DURATIONS = auto()  # how long jobs still take, from a predictor
@@ -45,7 +45,7 @@ class Knowledge(Flag):
 
 
 class Heterogeneity(Flag):
-    """What it makes of unequal machines."""
+    """The use that it makes of unequal machines."""
 
     ALIKE = 0  # a job gets a kind that it accepts; which one does not matter
     SPEEDS = auto()  # kinds by how fast they are for the job
@@ -53,7 +53,7 @@ class Heterogeneity(Flag):
 
 
 class Elasticity(Flag):
-    """What it may change of a job's size."""
+    """The changes of a job's size that it may make."""
 
     RIGID = 0
     GPUS = auto()
@@ -62,8 +62,8 @@ class Elasticity(Flag):
     PLANS = auto()  # execution plans: how model and batch are divided among GPUs
 
 
-class Sharing(Flag):
-    """How several jobs use one device."""
+class DeviceSharing(Flag):
+    """The ways in which several jobs use one device."""
 
     EXCLUSIVE = 0
     SIDE_BY_SIDE = auto()
@@ -72,8 +72,8 @@ class Sharing(Flag):
     OPPORTUNISTIC = auto()  # guests that may not disturb
 
 
-class Topology(Flag):
-    """What it knows of how devices are joined."""
+class TopologyKnowledge(Flag):
+    """The links between devices that it knows of."""
 
     ANY_NODES = 0
     FEW_NODES = auto()  # where there is room now
@@ -84,7 +84,7 @@ class Topology(Flag):
 
 
 class Fairness(Flag):
-    """What it treats equally."""
+    """The parties that it treats equally."""
 
     NONE = 0
     JOBS = auto()
@@ -93,7 +93,7 @@ class Fairness(Flag):
 
 
 class Preemption(Flag):
-    """What may happen to a running job."""
+    """The interruptions that a running job may get."""
 
     NEVER = 0
     STOPS = auto()
@@ -110,11 +110,11 @@ class Taxonomy:
     """
 
     objective: Objective | None = None
-    knowledge: Knowledge | None = None
+    knowledge: NeededKnowledge | None = None
     heterogeneity: Heterogeneity | None = None
     elasticity: Elasticity | None = None
-    sharing: Sharing | None = None
-    topology: Topology | None = None
+    sharing: DeviceSharing | None = None
+    topology: TopologyKnowledge | None = None
     fairness: Fairness | None = None
     preemption: Preemption | None = None
 
@@ -130,18 +130,19 @@ class Taxonomy:
 
 QUESTIONS = tuple(f.name for f in fields(Taxonomy))
 read_answers = attrgetter(*QUESTIONS)
-Unusual = Heterogeneity | Elasticity | Sharing | Topology | Fairness
-Answer = Objective | Knowledge | Preemption | Unusual
+_QUESTION_OF = {get_args(hint)[0]: name for name, hint in get_type_hints(Taxonomy).items()}
+Unusual = Heterogeneity | Elasticity | DeviceSharing | TopologyKnowledge | Fairness
+Answer = Objective | NeededKnowledge | Preemption | Unusual
 USUAL: tuple[Unusual, ...] = (
-    *(Heterogeneity.ALIKE, Elasticity.RIGID, Sharing.EXCLUSIVE),
-    *(Topology.FEW_NODES, Fairness.NONE),
+    *(Heterogeneity.ALIKE, Elasticity.RIGID, DeviceSharing.EXCLUSIVE),
+    *(TopologyKnowledge.FEW_NODES, Fairness.NONE),
 )
 
 
 def classify(
-    objective: Objective, knowledge: Knowledge, preemption: Preemption, *unusual: Unusual
+    objective: Objective, knowledge: NeededKnowledge, preemption: Preemption, *unusual: Unusual
 ) -> Taxonomy:
-    """Where a whole policy stands; by default with rigid jobs on devices of their own.
+    """The place of a whole policy; by default with rigid jobs on devices of their own.
 
     `unusual` are its answers that are not the usual ones.
     """
@@ -150,7 +151,7 @@ def classify(
 
 def declare(*answers: Answer) -> Taxonomy:
     """These answers, of which the last to a question holds; each question is a class of its own."""
-    named: dict[str, Any] = {type(flag).__name__.lower(): flag for flag in answers}
+    named: dict[str, Any] = {_QUESTION_OF[type(flag)]: flag for flag in answers}
     return Taxonomy(**named)
 
 
@@ -186,7 +187,7 @@ def tags_of(place: Taxonomy, starves: str) -> tuple[str, ...]:
     for question, answer in place.answers().items():
         words = words_of(question, answer)
         if question == "knowledge":
-            known = Knowledge.DURATIONS in answer
+            known = NeededKnowledge.DURATIONS in answer
             tags += ["known-durations" if known else "unknown-durations"]
             tags += [f"needs-{word}" for word in words if answer] or list(words)
             continue

@@ -1,4 +1,4 @@
-"""What a policy may know when it decides."""
+"""The view: everything that a policy may know when it decides."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.errors import PlanError
+from weft.core.knowledge.costs import RESTART_S
 from weft.core.knowledge.knowledge import (
     Beliefs,
     BusSharing,
     Colocation,
     Knowledge,
     Pooled,
-    Training,
+    TrainingKnowledge,
 )
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
@@ -25,7 +26,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Bools, Rows, Table
+from weft.core.state.table import Bools, JobTable, Rows
 from weft.frozen import frozen
 
 LEAST_LEFT_S = 1.0  # of a job that counts to its end, and is a little late
@@ -36,7 +37,7 @@ NOTHING: Mapping[JobId, Allocation | None] = MappingProxyType({})
 class OutOfSight:
     """Rows that a part of a view does not show, and what was `decided` about some of them."""
 
-    table: Table
+    table: JobTable
     rows: Bools
     cluster: Cluster
     decided: Mapping[JobId, Allocation | None]
@@ -52,7 +53,7 @@ class OutOfSight:
 
 @frozen
 class PromiseTerms:
-    """How deadlines are promised: see `weft.pieces.wrap.promise`."""
+    """The terms on which deadlines are promised: see `weft.pieces.wrap.promise`."""
 
     slot_s: float = 60.0
     quantile: float = 0.9
@@ -75,7 +76,7 @@ class View:
     """
 
     now: float
-    table: Table
+    table: JobTable
     cluster: Cluster
     free: Capacity
     knowledge: Knowledge = field(default_factory=Knowledge)
@@ -134,7 +135,7 @@ class View:
         return predictor
 
     def believed(self, *, pooled: bool = False) -> Beliefs:
-        """What is believed about speeds; if `pooled`, from all jobs of a model where that is."""
+        """Beliefs about speeds; if `pooled`, from all jobs of a model where that is kept."""
         if pooled and self.knowledge.pooled is not None:
             return self.knowledge.pooled
         if self.knowledge.beliefs is None:
@@ -143,33 +144,33 @@ class View:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to decide: no job, or nowhere to run one."""
+        """True if there is nothing to decide: no job, or nowhere to run one."""
         return not len(self.table) or not self.cluster.nodes
 
     @property
     def beliefs(self) -> Beliefs | None:
-        """The same, for policies that can do without."""
+        """Beliefs about speeds, for policies that can do without; None where there are none."""
         return self.knowledge.beliefs
 
     @property
     def pooled(self) -> Pooled | None:
-        """What all jobs of a model reported together; None where that is not kept."""
+        """The reports of all jobs of a model together; None where that is not kept."""
         return self.knowledge.pooled
 
     def sharing(self) -> Colocation:
-        """What is believed about jobs that share devices."""
+        """Beliefs about jobs that share devices."""
         if self.knowledge.colocation is None:
             raise PlanError("the policy lets jobs share devices, but there is no model of sharing")
         return self.knowledge.colocation
 
     @property
-    def training(self) -> Training | None:
-        """What is known about workers, servers and losses; None where no job tells about any."""
+    def training(self) -> TrainingKnowledge | None:
+        """Knowledge about workers, servers and losses; None where no job tells about any."""
         return self.knowledge.training
 
     @property
     def bus(self) -> BusSharing | None:
-        """What is known about jobs that share a socket; None without measurements."""
+        """Knowledge about jobs that share a socket; None without measurements."""
         return self.knowledge.bus
 
     def preemptible(self) -> Bools:
@@ -177,11 +178,44 @@ class View:
         mask: Bools = self.table.column(Column.PREEMPTIBLE) > 0.0
         return mask
 
-    def restoring(self) -> Bools:
-        """Rows that were started but have not reported since: still loading a checkpoint."""
-        reported = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
-        mask: Bools = self.running() & ~reported
+    def reported(self) -> Bools:
+        """Running rows whose present attempt has reported."""
+        same = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
+        mask: Bools = self.running() & same
         return mask
+
+    def restoring(self) -> Bools:
+        """Rows that still load a checkpoint: they are being started, or were so lately.
+
+        A start is over with the first report, or once it has taken as long as starts of such a job
+        do: many jobs never report.
+        """
+        mask: Bools = self.running() & ~self.reported()
+        if mask.any():
+            runs, since = (self.table.column(c) for c in (Column.RAN_RATE, Column.RAN_SINCE))
+            mask &= (runs == 0.0) | (self.now - since < self._start_seconds(mask))
+        return mask
+
+    def restart_seconds(self) -> Floats:
+        """Seconds that a restart is believed to cost each row."""
+        if self.beliefs is None:
+            return np.full(len(self.table), RESTART_S)
+        cost = self.beliefs.restart_s(self.table)
+        return np.where(np.isfinite(cost) & (cost > 0.0), cost, RESTART_S)
+
+    def _start_seconds(self, running: Bools) -> Floats:
+        """Seconds that the last start of these rows takes: as such starts were seen to."""
+        costs = self.knowledge.costs
+        if costs is None:
+            return self.restart_seconds()
+        seconds = np.zeros(len(self.table))
+        for row in np.flatnonzero(running).tolist():
+            on = self.table.allocations[row]
+            assert on is not None
+            known = costs.costs(self.table.jobs[row], self.cluster.kind_of(on))
+            again = self.table.get(row, Column.ATTEMPT) > 1.0
+            seconds[row] = known.restart_s if again else known.first_start_s
+        return seconds
 
     def ran(self) -> Floats:
         """Seconds each row has executed."""
@@ -212,7 +246,7 @@ class View:
         return self.table.jobs[row]
 
     def allocation(self, row: int) -> Allocation | None:
-        """What a row holds."""
+        """The allocation of a row."""
         return self.table.allocations[row]
 
     def release(self, jobs: Iterable[JobId]) -> None:
@@ -229,16 +263,16 @@ class View:
                 self.free.take(to)
 
     def holds(self, job: JobId) -> Allocation | None:
-        """What a job holds."""
+        """The allocation of a job."""
         return self.table.allocations[self.table.row(job)]
 
     def held(self) -> dict[JobId, Allocation]:
-        """What every running job holds."""
+        """The allocations of all running jobs."""
         pairs = zip(self.table.jobs, self.table.allocations, strict=True)
         return {job.id: on for job, on in pairs if on is not None}
 
     def after(self, plan: Plan) -> dict[JobId, Allocation]:
-        """What every job would hold once the plan is carried out."""
+        """The allocations of all jobs once the plan is carried out."""
         held = self.held()
         for job, on in plan.changes.items():
             if on is None:
@@ -265,7 +299,7 @@ class View:
     # ---- shaping
 
     def restrict(self, keep: Bools, decided: Mapping[JobId, Allocation | None] = NOTHING) -> View:
-        """The same instant with only some rows; what the others hold stays taken.
+        """The view of this instant with only some rows; what the others hold stays taken.
 
         `decided` is what others hold once that is carried out, where the ledger has it so already.
         """
@@ -274,11 +308,14 @@ class View:
         return replace(self, table=self.table.pick(keep), out_of_sight=out_of_sight)
 
     def without(self, hidden: Bools, decided: Mapping[JobId, Allocation | None] = NOTHING) -> View:
-        """The same instant without some rows."""
+        """The view of this instant without some rows."""
         return self.restrict(~hidden, decided)
 
     def released(self, rows: Rows) -> View:
-        """The same instant with these rows waiting; the ledger is for the caller to change."""
+        """The view of this instant with these rows waiting.
+
+        The ledger is for the caller to change.
+        """
         table = self.table.pick(np.ones(len(self.table), dtype=bool))
         for row in rows.tolist():
             table.release(row, self.now)

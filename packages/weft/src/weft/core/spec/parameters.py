@@ -72,7 +72,7 @@ def check_known(who: str, key: str, known: Mapping[str, object], mark: str = "")
 
 
 def read_value(who: str, key: str, value: object, wanted: Any) -> Any:
-    """One JSON value."""
+    """Read one JSON value."""
     reader = _reader_of(wanted)
     try:
         if isinstance(value, str) and not reader.textual:
@@ -93,7 +93,7 @@ def read_word(who: str, key: str, word: Word, wanted: Any) -> Any:
 
 @frozen
 class _Reader:
-    """How values of one type are read; both raise ValueError or TypeError."""
+    """A reader of values of one type; both functions raise ValueError or TypeError."""
 
     expected: str
     from_word: Callable[[Word], object]
@@ -226,13 +226,9 @@ _READERS: Mapping[str, _Reader] = {
     str(tuple[float, ...]): _list("numbers joined by '/'", _FLOAT),
     str(tuple[str, ...]): _list("texts joined by '/'", _TEXT),
     str(Mapping[str, str]): _Reader(
-        "name=text joined by '/'",
-        lambda word: dict(map(_text_entry, _items(word))),
-        _texts_by_name,
+        "name=text joined by '/'", lambda word: dict(map(_text_entry, _items(word))), _texts_by_name
     ),
     str(Mapping[str, float]): _Reader(
-        "name=number joined by '/'",
-        lambda word: dict(map(_entry, _items(word))),
-        _numbers_by_name,
+        "name=number joined by '/'", lambda word: dict(map(_entry, _items(word))), _numbers_by_name
     ),
 }

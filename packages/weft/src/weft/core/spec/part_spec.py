@@ -1,4 +1,4 @@
-"""Which part, with which parameters: what logs store and programs exchange.
+"""A part by name, with its parameters: what logs store and programs exchange.
 
     PartSpec("las", {"by": "time"}, wrappers=(PartSpec("quota", {"limits": {"nlp": 8.0}}),))
 
@@ -20,6 +20,8 @@ from weft.frozen import frozen
 
 FIELDS = ("name", "params", "wrappers")
 INFINITE = ("inf", "-inf")
+# Wrappers by the names they had before, which users may type and logs may have.
+RENAMED: Mapping[str, str] = {"firm": "no_preempt", "spare": "skip_failing"}
 
 
 @frozen
@@ -36,7 +38,7 @@ class PartSpec:
 
     @property
     def text(self) -> str:
-        """The short form, which reads back as the same."""
+        """The short form, which reads back as an equal spec."""
         around = "".join(f"{wrapper.text}|" for wrapper in self.wrappers)
         pairs = ",".join(f"{key}={write_value(value)}" for key, value in self.params.items())
         return f"{around}{self.name}:{pairs}" if pairs else f"{around}{self.name}"
@@ -48,7 +50,11 @@ class PartSpec:
     def without(self, *names: str) -> PartSpec:
         """Without the wrappers of these names that are outermost."""
         kept = next(
-            (i for i, wrapper in enumerate(self.wrappers) if wrapper.name not in names),
+            (
+                i
+                for i, wrapper in enumerate(self.wrappers)
+                if current_name("wrapper", wrapper.name) not in names
+            ),
             len(self.wrappers),
         )
         return replace(self, wrappers=self.wrappers[kept:])
@@ -83,7 +89,7 @@ class Word:
         ]
 
     def cut(self, mark: str) -> tuple[Word, Word | None]:
-        """What stands before the first `mark` and what after it; None where there is none."""
+        """The words before and after the first `mark`; None for the second where there is none."""
         for at in _outside_quotes(self):
             if self.whole[at] == mark:
                 before, after = Word(self.whole, self.start, at), Word(self.whole, at + 1, self.end)
@@ -103,14 +109,19 @@ class Word:
 
 
 @frozen
-class Written:
+class WrittenPart:
     """One part as it was written: its name, and each key with its value."""
 
     name: Word
     params: tuple[tuple[Word, Word], ...]
 
 
-def parse(text: str) -> tuple[Written, ...]:
+def current_name(kind: str, name: str) -> str:
+    """The name of a part today; another one only for a wrapper that was renamed."""
+    return RENAMED.get(name, name) if kind == "wrapper" else name
+
+
+def parse(text: str) -> tuple[WrittenPart, ...]:
     """The parts of a short form: wrappers, then what they wrap."""
     return tuple(map(_parse_part, Word(text, 0, len(text)).split("|")))
 
@@ -126,7 +137,7 @@ def read_plain(data: object) -> PartSpec:
             PartSpec(written.name.text, {key.text: value.text for key, value in written.params})
             for written in parse(data)
         ]
-        return replace(parts[-1], wrappers=tuple(parts[:-1]))
+        return replace(parts[-1], wrappers=tuple(map(_rename_wrapper, parts[:-1])))
     return _read_fields(data, "")
 
 
@@ -164,7 +175,7 @@ def _part(value: object) -> str:
     return _item(value, "/") if isinstance(value, str) else _scalar(value)
 
 
-def _parse_part(part: Word) -> Written:
+def _parse_part(part: Word) -> WrittenPart:
     name, rest = part.cut(":")
     if not name.text:
         raise name.point("a name is missing", "write name:key=value, wrappers before it with |")
@@ -180,7 +191,7 @@ def _parse_part(part: Word) -> Written:
         if any(key.text == known.text for known, _ in params):
             raise key.point(f"{key.text!r} is there twice", "name every parameter once")
         params.append((key, value))
-    return Written(name, tuple(params))
+    return WrittenPart(name, tuple(params))
 
 
 def _read_fields(data: object, where: str) -> PartSpec:
@@ -211,7 +222,12 @@ def _read_fields(data: object, where: str) -> PartSpec:
 
 
 def _wrapper(data: object, where: str) -> PartSpec:
-    return PartSpec(data) if isinstance(data, str) else _read_fields(data, where)
+    spec = PartSpec(data) if isinstance(data, str) else _read_fields(data, where)
+    return _rename_wrapper(spec)
+
+
+def _rename_wrapper(spec: PartSpec) -> PartSpec:
+    return replace(spec, name=current_name("wrapper", spec.name))
 
 
 def _field(where: str, name: str) -> str:

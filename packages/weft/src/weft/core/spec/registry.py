@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.spec.elsewhere import installed_by, names_elsewhere
 from weft.core.spec.parameters import (
     check_known,
     old_names,
@@ -22,7 +23,7 @@ from weft.core.spec.parameters import (
     read_word,
     settings,
 )
-from weft.core.spec.part_spec import PartSpec, Word, Written, parse, read_plain
+from weft.core.spec.part_spec import PartSpec, Word, WrittenPart, current_name, parse, read_plain
 
 GROUPS: Mapping[str, str] = {
     "policy": "weft.policies",
@@ -50,9 +51,12 @@ def names(kind: str) -> tuple[str, ...]:
 
 def find(kind: str, name: str) -> Any:
     """The object registered as `name`; an unknown name is answered with the closest."""
-    entries = _entries(kind)
+    entries, name = _entries(kind), current_name(kind, name)
     if name not in entries:
-        raise UnknownName.among(kind, name, entries)
+        if package := installed_by(kind, name):
+            what = f"the {kind} {name!r} is in {package}, which is not installed"
+            raise UnknownName(what, hint=f"pip install {package}")
+        raise UnknownName.among(kind, name, entries, also=names_elsewhere(kind))
     return entries[name].load()
 
 
@@ -75,7 +79,7 @@ def get_part(role: str, text: str) -> Any:
 
 
 def read_spec(kind: str, described: Described) -> PartSpec:
-    """What was described, with every name known and every value of its parameter's type."""
+    """The spec that was described: every name known, every value of its parameter's type."""
     if isinstance(described, str):
         if described.lstrip().startswith("{"):
             return read_spec(kind, _json(described))
@@ -106,8 +110,8 @@ def _read_text(kind: str, text: str) -> PartSpec:
     return replace(spec, wrappers=tuple(_read_written("wrapper", wrapper) for wrapper in around))
 
 
-def _read_written(kind: str, written: Written) -> PartSpec:
-    name = written.name.text
+def _read_written(kind: str, written: WrittenPart) -> PartSpec:
+    name = current_name(kind, written.name.text)
     try:
         part = find(kind, name)
     except UnknownName as error:
@@ -124,9 +128,10 @@ def _read_written(kind: str, written: Written) -> PartSpec:
 
 
 def _read_typed(kind: str, spec: PartSpec) -> PartSpec:
-    part, who = find(kind, spec.name), f"{kind} {spec.name!r}"
+    name = current_name(kind, spec.name)
+    part, who = find(kind, name), f"{kind} {name!r}"
     _parameters(who, part, list(spec.params))
-    return PartSpec(spec.name, read_values(who, part, spec.params) if spec.params else {})
+    return PartSpec(name, read_values(who, part, spec.params) if spec.params else {})
 
 
 def _parameters(who: str, part: Any, named: list[str]) -> dict[str, tuple[Any, Any]]:
@@ -145,7 +150,8 @@ def _make(kind: str, spec: PartSpec, given: Mapping[str, object]) -> Any:
 
 @cache
 def _entries(kind: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in _installed().select(group=GROUPS[kind])}
+    entries = _installed().select(group=GROUPS[kind])
+    return {current_name(kind, entry.name): entry for entry in entries}
 
 
 @cache

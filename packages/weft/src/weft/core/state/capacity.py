@@ -13,15 +13,20 @@ from math import inf
 from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Sharing, Slice, Tier
-from weft.core.state.bit_sets import bits_of, lowest_bits, walk_bits
-from weft.core.state.claims import WHOLE, count_parts, find_listed_twice, is_sound
 from weft.core.state.whole_devices import (
+    WHOLE,
     LedgerParts,
     are_free,
+    bits_of,
+    count_parts,
+    drop_highest_bits,
+    find_listed_twice,
     give_whole,
+    is_sound,
     move_host,
     set_mask,
     take_whole,
+    walk_bits,
 )
 from weft.plural import say_gpus
 
@@ -31,7 +36,7 @@ SLACK = count_parts(EPS)
 
 
 class Capacity:
-    """What is left of a cluster after every promise."""
+    """The capacity of a cluster that is left after every promise."""
 
     __slots__ = (
         "_bits",
@@ -105,11 +110,11 @@ class Capacity:
         return self._mask[node].bit_count()
 
     def idle_mask(self, node: int) -> int:
-        """The same as a bit mask of their numbers."""
+        """Idle devices of a node as a bit mask of their numbers."""
         return self._mask[node]
 
     def empty_mask(self, node: int) -> int:
-        """The same of devices that not even opportunistic jobs are on."""
+        """Devices of a node that not even opportunistic jobs are on, as a bit mask."""
         return self._mask[node] & ~sum(1 << gpu for at, gpu in self._residents if at == node)
 
     def claimed(self, node: int, gpu: int) -> float:
@@ -131,7 +136,7 @@ class Capacity:
         return walk_bits(self._bits[self.kinds.index(kind)][free])
 
     def count_nodes_with(self, kind: str, free: int) -> int:
-        """How many nodes have exactly `free` free devices."""
+        """The number of nodes with exactly `free` free devices."""
         return self._bits[self.kinds.index(kind)][free].bit_count()
 
     def with_room(self, kind: str, share: float) -> list[tuple[int, int]]:
@@ -184,7 +189,7 @@ class Capacity:
         return nodes
 
     def fits(self, allocation: Allocation) -> bool:
-        """Whether all of an allocation could be promised now."""
+        """True if all of an allocation could be promised now."""
         return not self.objection(allocation)
 
     # ---- building
@@ -198,7 +203,7 @@ class Capacity:
         if (extra := mask.bit_count() - count) < 0:
             name = self.cluster.nodes[node].id
             raise PlanError(f"{name} has {say_gpus(mask.bit_count())} free, not {count}")
-        return self.slice_of(node, lowest_bits(mask, extra) if extra else mask, share)
+        return self.slice_of(node, drop_highest_bits(mask, extra) if extra else mask, share)
 
     def slice_of(self, node: int, devices: int, share: float = 1.0) -> Slice:
         """The devices of a bit mask, with the host in proportion to devices and share."""
@@ -253,7 +258,7 @@ class Capacity:
     # ---- inside
 
     def objection(self, allocation: Allocation) -> str:
-        """What keeps an allocation from being promised now; empty where nothing does."""
+        """The reason why an allocation cannot be promised now; empty where there is none."""
         if allocation is self._fitting:
             return ""
         whole = allocation.sharing is EXCLUSIVE and are_free(self._parts, allocation.slices)
@@ -294,7 +299,7 @@ class Capacity:
         return ""
 
     def _host_objection(self, slices: tuple[Slice, ...]) -> str:
-        """Of an allocation without devices, which is on one machine."""
+        """Say what is wrong with an allocation without devices, which is on one machine."""
         part = slices[0]
         node = self.cluster.index.get(part.node)
         if node is None:

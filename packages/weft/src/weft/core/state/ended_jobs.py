@@ -32,14 +32,14 @@ class EndedJob:
 
 @frozen
 class EndedFilter:
-    """Which of them: of a tenant, of an app, and that ended so; None for any."""
+    """A choice of rows: of a tenant, of an app, and that ended so; None for any."""
 
     tenant: str | None = None
     outcome: str | None = None
     app: str | None = None
 
     def passes(self, row: EndedJob) -> bool:
-        """Whether a row is among them."""
+        """True if a row is among them."""
         return (
             self.tenant in (None, row.tenant)
             and self.outcome in (None, row.outcome)
@@ -69,6 +69,10 @@ class EndedJobs(Protocol):
         """The row of one job."""
         ...
 
+    def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
+        """Return the outcomes of these jobs, those that are not here left out."""
+        ...
+
     def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
         """Rows after a number that a filter lets through, in order."""
         ...
@@ -78,23 +82,27 @@ class EndedJobs(Protocol):
         ...
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many rows there are of each tenant and outcome."""
+        """The number of rows of each tenant and outcome."""
         ...
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
-        """When they ended, which, and whose: those that ended first; all without a limit."""
+        """The end, job and tenant of those that ended first; all without a limit."""
         ...
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those that people call so, by name or by id without its tenant, newest last."""
+        """Return jobs by name, or by id without its tenant, newest last."""
         ...
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those whose id begins so."""
+        """Return jobs whose id begins so."""
         ...
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so, in their order."""
+        ...
+
+    def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+        """The first jobs of an app, in order of submission."""
         ...
 
     def latest(
@@ -105,13 +113,12 @@ class EndedJobs(Protocol):
 
 
 class EndedInMemory:
-    """The same in a table that ends with the process."""
+    """Ended jobs in a table that ends with the process."""
 
     def __init__(self) -> None:
         self._rows: dict[JobId, EndedJob] = {}
 
     def put(self, rows: Sequence[EndedJob]) -> None:
-        """Keep rows."""
         self._rows |= {ended_job.job: ended_job for ended_job in rows}
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
@@ -125,13 +132,15 @@ class EndedInMemory:
         self._rows = {ended_job.job: ended_job for ended_job in kept}
 
     def remove(self, jobs: Collection[JobId]) -> None:
-        """Forget these jobs."""
         for job in jobs:
             self._rows.pop(job, None)
 
     def get(self, job: JobId) -> EndedJob | None:
         """The row of one job."""
         return self._rows.get(job)
+
+    def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
+        return {job: self._rows[job].outcome for job in jobs if job in self._rows}
 
     def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
         """Rows after a number, in order."""
@@ -145,15 +154,13 @@ class EndedInMemory:
         )
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many of each tenant and outcome."""
         return Counter((ended_job.tenant, ended_job.outcome) for ended_job in self._rows.values())
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
-        """Those that ended first."""
         return sorted((row.ended, row.job, row.tenant) for row in self._rows.values())[:limit]
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those that people call so."""
+        """Return jobs by name, or by id without its tenant."""
         return self._ids(
             ended_job
             for ended_job in self._ordered()
@@ -162,7 +169,7 @@ class EndedInMemory:
         )[-limit:]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Those whose id begins so."""
+        """Return jobs whose id begins so."""
         job_ids = self._ids(
             ended_job
             for ended_job in self._rows.values()
@@ -182,6 +189,10 @@ class EndedInMemory:
                 if ended_job.app and ended_job.app.startswith(text)
             }
         )[:limit]
+
+    def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+        """The first jobs of an app."""
+        return self._ids(row for row in self.page(-1, limit, EndedFilter(tenant, None, app)))
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None

@@ -10,14 +10,14 @@ from weft.core.model.job import Allocation, Job, JobId, Slice, Stage
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Column
 from weft.core.state.releasing import Releasing, Waits, devices_of
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 
 Device = tuple[str, int]
 
 
 @frozen
-class Resizing:
+class PendingResize:
     """A change under way: number `epoch` of the attempt.
 
     `holds` is all that the job may hold beside the devices it goes to.
@@ -30,7 +30,7 @@ class Resizing:
 
 
 @frozen
-class CanResize:
+class ResizableAttempt:
     """An attempt that can change its devices as it trains; `epoch` is its last change."""
 
     job: JobId
@@ -40,20 +40,20 @@ class CanResize:
 
 
 class LiveChanges:
-    """What a state knows of live changes; `releasing` is what the state holds starts back by."""
+    """Live changes that a state knows of; `releasing` is what the state holds starts back by."""
 
     def __init__(self, releasing: Releasing) -> None:
         self._releasing = releasing
-        self.able: dict[JobId, CanResize] = {}
-        self.under_way: dict[JobId, Resizing] = {}
+        self.able: dict[JobId, ResizableAttempt] = {}
+        self.under_way: dict[JobId, PendingResize] = {}
 
     def note(self, job: JobId, attempt: int, state_gb: float) -> None:
         """An attempt can; told again it changes nothing."""
         if not self.can(job, attempt):
-            self.able[job] = CanResize(job, attempt, 0, state_gb)
+            self.able[job] = ResizableAttempt(job, attempt, 0, state_gb)
 
     def can(self, job: JobId, attempt: int) -> bool:
-        """Whether an attempt can change its devices as it trains."""
+        """True if an attempt can change its devices as it trains."""
         able = self.able.get(job)
         return able is not None and able.attempt == attempt
 
@@ -67,10 +67,10 @@ class LiveChanges:
     def pick(
         self,
         changes: Mapping[JobId, Allocation | None],
-        table: Table,
+        table: JobTable,
         restarts: Collection[JobId] = (),
     ) -> tuple[JobId, ...]:
-        """Those of the changes that jobs can make while they train, less the `restarts`."""
+        """Return changes that jobs can make while they train, less the `restarts`."""
         if not self.able:
             return ()
         able, held = set[JobId](), dict[JobId, Allocation]()
@@ -87,7 +87,7 @@ class LiveChanges:
         return pick_live(changes, held, able) if able else ()
 
     def begin(
-        self, now: float, changes: list[tuple[int, Allocation]], table: Table, free: Capacity
+        self, now: float, changes: list[tuple[int, Allocation]], table: JobTable, free: Capacity
     ) -> list[Action]:
         """Other devices for jobs that train on, by row; what they had is given back already."""
         actions: list[Action] = []
@@ -101,7 +101,7 @@ class LiveChanges:
         return actions
 
     def _promise(
-        self, now: float, row: int, to: Allocation, table: Table, free: Capacity
+        self, now: float, row: int, to: Allocation, table: JobTable, free: Capacity
     ) -> tuple[Resize, list[Waits]]:
         job, was = table.jobs[row], table.allocations[row]
         assert was is not None
@@ -111,14 +111,14 @@ class LiveChanges:
         free.take(to)
         table.allocations[row] = to
         table.set(row, Column.HELD, to.gpus)
-        self.under_way[job.id] = Resizing(job.id, able.attempt, able.epoch, holds)
+        self.under_way[job.id] = PendingResize(job.id, able.attempt, able.epoch, holds)
         table.meters_off(row, now)
         table.meters_on(row, now, join(to, holds).gpus * to.sharing.share)
         ready = self._releasing.shed(job.id, holds, to)
         return Resize(job, able.attempt, to, able.epoch), ready
 
     def ask(self, resize: Resize) -> list[Resize]:
-        """What to ask for now: nothing while others are still on the new devices."""
+        """The resizes to ask for now: none while others are still on the new devices."""
         holds = self.under_way[resize.job.id].holds
         return [] if self._releasing.hold_resize(resize, holds) else [resize]
 
@@ -130,11 +130,11 @@ class LiveChanges:
         return self.ask(Resize(job, resizing.attempt, to, resizing.epoch))
 
     def awaits(self, job: JobId, attempt: int, epoch: int) -> bool:
-        """Whether this answers the last change of a job."""
+        """True if this answers the last change of a job."""
         resizing = self.under_way.get(job)
         return resizing is not None and (resizing.attempt, resizing.epoch) == (attempt, epoch)
 
-    def finish(self, now: float, row: int, table: Table) -> list[Action]:
+    def finish(self, now: float, row: int, table: JobTable) -> list[Action]:
         """A change was made: what waited for the devices that the job has left."""
         job, on = table.jobs[row].id, table.allocations[row]
         assert on is not None
@@ -163,7 +163,7 @@ class LiveChanges:
         self._releasing.drop(job)
         return [*self._releasing.gave(job)]
 
-    def load(self, saved: Iterable[Resizing], table: Table, held: Collection[str]) -> None:
+    def load(self, saved: Iterable[PendingResize], table: JobTable, held: Collection[str]) -> None:
         """Take up changes that were under way; those of `held` were not asked for yet."""
         self.under_way = {resizing.job: resizing for resizing in saved}
         resizes = [_resize_of(resizing, table) for resizing in self.under_way.values()]
@@ -173,7 +173,7 @@ class LiveChanges:
             if resize.job.id in held:
                 self.ask(resize)
 
-    def wishes(self, table: Table) -> list[Resize]:
+    def wishes(self, table: JobTable) -> list[Resize]:
         """Every change that was asked for and not answered yet."""
         asked = [
             resizing
@@ -183,7 +183,7 @@ class LiveChanges:
         return [_resize_of(resizing, table) for resizing in asked]
 
 
-def _resize_of(resizing: Resizing, table: Table) -> Resize:
+def _resize_of(resizing: PendingResize, table: JobTable) -> Resize:
     row = table.row(resizing.job)
     to = table.allocations[row]
     assert to is not None
@@ -201,11 +201,9 @@ def join(allocation: Allocation, other: Allocation) -> Allocation:
 
 
 def pick_live(
-    changes: Mapping[JobId, Allocation | None],
-    held: Mapping[JobId, Allocation],
-    able: set[JobId],
+    changes: Mapping[JobId, Allocation | None], held: Mapping[JobId, Allocation], able: set[JobId]
 ) -> tuple[JobId, ...]:
-    """Those of the changes that can be made live, of jobs that are `able` and what all `held`.
+    """Return changes that can be made live, of jobs that are `able` and what all `held`.
 
     A job that grows waits until others have left its new devices. That is safe where they are
     stopped or can leave first themselves; jobs that would wait for each other are stopped.
@@ -232,7 +230,7 @@ def _waits_for(
     held: Mapping[JobId, Allocation],
     leavers: Mapping[Device, set[JobId]],
 ) -> bool:
-    """Whether a job of `left` waits for another one of them."""
+    """True if a job of `left` waits for another one of them."""
     own = {*devices_of(held[job])}
     wanted = (device for device in devices_of(left[job]) if device not in own)
     return any(other in left for device in wanted for other in leavers.get(device, ()))

@@ -1,4 +1,4 @@
-"""What becomes of a state when machines come and go."""
+"""Changes of the state when machines come and go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a state consists of, for code that folds events into a part of it."""
+"""The parts of a state, for code that folds events into one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.core.model.job import JobId
 from weft.core.state.capacity import Capacity
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 
 
 class StateParts(Protocol):
@@ -21,7 +21,7 @@ class StateParts(Protocol):
     cluster: Cluster
     whole: Cluster
     recalled: int
-    table: Table
+    table: JobTable
     releasing: Releasing
     live: LiveChanges
     asleep: Asleep

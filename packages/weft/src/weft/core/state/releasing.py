@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from weft.core.events.actions import Resize, Resume, Start
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Job, JobId, NodeId
 
 # A device (node and number), or a job whose previous attempt must be gone first.
 Key = tuple[str, int] | str
@@ -14,7 +14,7 @@ Waits = Start | Resize | Resume
 
 
 class Releasing:
-    """Which jobs are leaving, and which starts and resizes are held back until they have left.
+    """Jobs that are leaving, and the starts and resizes held back until they have left.
 
     An attempt leaves all that it holds, or sheds some of it while it trains on.
     """
@@ -36,7 +36,7 @@ class Releasing:
         return attempt in self._leaving
 
     def is_leaving(self, job: JobId) -> bool:
-        """Whether any attempt of a job was asked to go and has not gone yet."""
+        """True if any attempt of a job was asked to go and has not gone yet."""
         return job in self._busy
 
     def leaving(self) -> list[tuple[JobId, int]]:
@@ -44,11 +44,11 @@ class Releasing:
         return [*self._leaving]
 
     def holders(self) -> dict[tuple[JobId, int], Allocation]:
-        """The same with what they still hold."""
+        """Attempts that were asked to go, with what they still hold."""
         return dict(self._leaving)
 
     def find(self, job: JobId, attempt: int) -> Allocation | None:
-        """What one attempt still holds; None if it was not asked to go."""
+        """The devices that one attempt still holds; None if it was not asked to go."""
         return self._leaving.get((job, attempt))
 
     def held(self) -> list[Start | Resume]:
@@ -78,7 +78,7 @@ class Releasing:
         return self._hold(start, (*_keys(start.job.id, start.on), *start.job.after.jobs))
 
     def hold_resize(self, resize: Resize, holds: Allocation) -> bool:
-        """The same for a job that goes on from `holds`."""
+        """Hold a resize back for a job that goes on from `holds`; True if it has to wait."""
         kept = {*devices_of(holds)}
         return self._hold(resize, [key for key in devices_of(resize.to) if key not in kept])
 
@@ -93,18 +93,18 @@ class Releasing:
         return True
 
     def holds(self, job: JobId) -> bool:
-        """Whether a start or a resize of this job is held back."""
+        """True if a start or a resize of this job is held back."""
         return job in self._held
 
     def change(self, job: JobId, to: Allocation) -> None:
-        """The same start with other settings: a larger share may have to wait for more."""
+        """Give a held start other settings: a larger share may have to wait for more."""
         start = self._held[job]
         self.drop(job)
         if not isinstance(start, Resize):
             self.hold(replace(start, on=to))
 
     def rename(self, job: Job) -> None:
-        """What is held back of a job is of the job as it is now."""
+        """Put a job as it is now into what is held back of it."""
         if (what := self._held.get(job.id)) is not None:
             self._held[job.id] = replace(what, job=job)
 
@@ -121,7 +121,10 @@ class Releasing:
         return self._empty(_keys(job, self._leaving.pop((job, attempt))))
 
     def gave(self, job: JobId) -> list[Waits]:
-        """The same when a job has left what it shed; nothing if it shed nothing."""
+        """The starts that may go ahead once a job has left what it shed.
+
+        None if it shed nothing.
+        """
         return self._empty(self._shed.pop(job, ()))
 
     def _use(self, keys: Iterable[Key]) -> None:
@@ -144,7 +147,7 @@ class Releasing:
         return [self._held.pop(waiter) for waiter in ready]
 
 
-def devices_of(on: Allocation) -> Iterator[tuple[str, int]]:
+def devices_of(on: Allocation) -> Iterator[tuple[NodeId, int]]:
     """Every device of an allocation, by node and number."""
     for part in on.slices:
         for gpu in part.gpus:

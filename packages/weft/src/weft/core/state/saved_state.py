@@ -19,16 +19,16 @@ from weft.core.events.event import Reported
 from weft.core.events.job_end import Ended
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId
-from weft.core.state.live_changes import CanResize, Resizing
+from weft.core.state.live_changes import PendingResize, ResizableAttempt
 from weft.core.state.state import State
-from weft.core.state.table import COLUMNS, Table
+from weft.core.state.table import COLUMNS, JobTable
 from weft.frozen import frozen
 
 T = TypeVar("T")
 
 
 @frozen
-class Held:
+class SavedPromise:
     """A job and what it is promised, or leaves, or waits to start on."""
 
     job: JobId
@@ -56,19 +56,19 @@ class SavedScheduler:
 TABLES: dict[str, type] = {
     "nodes": Node,
     "whole": Node,
-    "active": Held,
-    "leaving": Held,
-    "held_back": Held,
+    "active": SavedPromise,
+    "leaving": SavedPromise,
+    "held_back": SavedPromise,
     "ended": Ended,
     "reports": Reported,
-    "resizable": CanResize,
-    "resizing": Resizing,
+    "resizable": ResizableAttempt,
+    "resizing": PendingResize,
     "asleep": Sleeping,
 }
 
 
 def save_state(state: State) -> SavedState:
-    """The present moment."""
+    """Save the state at the present moment."""
     table, releasing = state.table, state.releasing
     numbers = {
         "columns": list(COLUMNS),
@@ -88,9 +88,13 @@ def save_state(state: State) -> SavedState:
     tables = {
         "nodes": state.cluster.nodes,
         "whole": state.whole.nodes,
-        "active": [Held(job.id, on) for job, on in active],
-        "leaving": [Held(job, on, attempt) for (job, attempt), on in releasing.holders().items()],
-        "held_back": [Held(start.job.id, start.on, start.attempt) for start in releasing.held()],
+        "active": [SavedPromise(job.id, on) for job, on in active],
+        "leaving": [
+            SavedPromise(job, on, attempt) for (job, attempt), on in releasing.holders().items()
+        ],
+        "held_back": [
+            SavedPromise(start.job.id, start.on, start.attempt) for start in releasing.held()
+        ],
         "ended": [*state.ended],
         "reports": [*state.reports.values()],
         "resizable": [*state.live.able.values()],
@@ -107,8 +111,8 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
         raise InvalidConfig("the saved table has other columns than this version's")
     state = State(Cluster(tuple(tables["nodes"]), numbers["name"]))
     state.whole = Cluster(tuple(tables["whole"]), numbers["name"])
-    active: Sequence[Held] = tables["active"]
-    state.table = Table.of(
+    active: Sequence[SavedPromise] = tables["active"]
+    state.table = JobTable.of(
         unpack_floats(numbers["cells"]), [jobs[held.job] for held in active], [o.on for o in active]
     )
     state.free.commit()
@@ -130,5 +134,5 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.table.promised = set(map(JobId, numbers.get("promised", ())))
     for job in state.table.jobs:
         if job.conditional:
-            state.dependencies.add(job, state.table, ())
+            state.dependencies.add(job, state.table, {})
     return state

@@ -1,4 +1,4 @@
-"""What the scheduler knows: a fold of events.
+"""The scheduler's state: a fold of events.
 
 Only this module keeps the two truths of capacity apart: what is promised (the ledger, which
 policies see) and what is not yet vacated (which holds back starts).
@@ -22,6 +22,7 @@ from weft.core.events.event import (
     Event,
     Failed,
     Finished,
+    Foretold,
     LoanRecalled,
     NodeDown,
     NodeUp,
@@ -56,7 +57,7 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Column
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.core.stops import SLEEPS, Rung
 
 
@@ -65,22 +66,24 @@ class State:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = self.whole = cluster
-        self.table = Table()
+        self.table = JobTable()
         self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
         self.ended: list[Ended] = []
+        self._known_ends: dict[JobId, bool] = {}
+        self._last_known: Ended | None = None
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep, self.dependencies, self.story = Asleep(), Dependencies(), EventHistory()
+        self.asleep, self.dependencies, self.history = Asleep(), Dependencies(), EventHistory()
 
     def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one case an event
         """Take in one fact; return what follows from it without any decision.
 
-        Raises StateError, with the story of the job, for one that cannot be.
+        Raises StateError, with the history of the job, for one that cannot be.
         """
-        self.story.events.append((now, event))
+        self.history.events.append((now, event))
         try:
             match event:
                 case Started(job, attempt):
@@ -134,22 +137,29 @@ class State:
                     return self._restart(now, row)
                 case Woken():
                     self.wake_at = None
-                case Noticed() | DeadlineMissed() | PolicyChanged() | Observed() | Refitted():
+                case (
+                    Noticed()
+                    | DeadlineMissed()
+                    | PolicyChanged()
+                    | Observed()
+                    | Refitted()
+                    | Foretold()
+                ):
                     pass  # nothing that decisions follow from
                 case _:
                     assert_never(event)
         except Exception as error:
-            raise self.story.error(now, event, error) from error
+            raise self.history.error(now, event, error) from error
         return []
 
     def expects(self, job: JobId, attempt: int) -> bool:
-        """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
+        """True if news of this attempt matters: it is promised devices, leaves them, or sleeps."""
         if self.table.find_attempt(job, attempt) is not None or (job, attempt) in self.releasing:
             return True
         return self.asleep.find(job, attempt) is not None
 
     def leaving(self, job: JobId, attempt: int) -> bool:
-        """Whether this attempt was asked to give its devices back and has not yet."""
+        """True if this attempt was asked to give its devices back and has not yet."""
         return (job, attempt) in self.releasing
 
     # ---- one method an event
@@ -160,8 +170,15 @@ class State:
         self.table.add(job, self.submissions, now)
         self.submissions += 1
         if job.conditional:
-            known = ((end.job.id, end.finished) for end in reversed(self.ended))
-            self.dependencies.add(job, self.table, known)
+            self.dependencies.add(job, self.table, self._outcomes())
+
+    def _outcomes(self) -> Mapping[JobId, bool]:
+        """Map jobs that left lately to whether they finished; made again when another has left."""
+        last = self.ended[-1] if self.ended else None
+        if last is not self._last_known:
+            self._known_ends = {end.job.id: end.finished for end in self.ended}
+            self._last_known = last
+        return self._known_ends
 
     def _reported(self, event: Reported) -> None:
         job, attempt, table = event.job, event.attempt, self.table
@@ -243,7 +260,7 @@ class State:
                 actions += self._take_away(job, decided.sleeps.get(job, Rung.RESTART))
             if to is not None:
                 begin.append((job, to))
-        actions += asleep.deepen_all(self, decided)
+        actions += asleep.deepen_sleep(self, decided)
         for row, to in keep:
             actions += self._change(now, row, to)
         if grow:
@@ -266,7 +283,7 @@ class State:
         row, actions = self.table.row(job), list[Action]()
         if (sleeping := self.asleep.sleepers.get(job)) is not None:
             if sleeping.on.stays(to):
-                return asleep.go_on(self, row, to, sleeping)
+                return asleep.resume(self, row, to, sleeping)
             actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)
         start = Start(self.table.jobs[row], to, self.table.hold(row, to))
@@ -280,7 +297,7 @@ class State:
         if was is None:
             return []
         if job in self.asleep.sleepers:
-            return asleep.lie_down_again(self, row)
+            return asleep.resume_sleep(self, row)
         if rung in SLEEPS:
             return asleep.put_to_sleep(self, row, rung)
         attempt = int(self.table.get(row, Column.ATTEMPT))

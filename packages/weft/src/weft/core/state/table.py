@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
+from weft.core.model.job import After, Allocation, Job, JobId, Stage, Tier
 from weft.core.state.cells import (
     Column,
     ColumnNumber,
@@ -40,10 +40,11 @@ COLUMNS: Mapping[str, ColumnNumber] = {
 }
 
 
-class Table:
+class JobTable:
     """The columns, and beside them the job and the allocation of each row."""
 
     __slots__ = (
+        "_awaited",
         "_cells",
         "_known",
         "_row_of_seq",
@@ -61,6 +62,7 @@ class Table:
         self._row_of_seq: list[int] = []
         self._known: dict[JobId, int] | None = {}
         self._waiting: set[int] | None = set()
+        self._awaited: dict[int, tuple[After, tuple[JobId, ...], int]] = {}
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
         self.suspended: set[JobId] = set()  # jobs that no policy is asked about
@@ -90,7 +92,7 @@ class Table:
 
     @property
     def waiting(self) -> int:
-        """How many rows hold nothing; costs nothing to ask."""
+        """The number of rows that hold nothing; costs nothing to ask."""
         return len(self._waiting_seqs if self._waiting is None else self._waiting)
 
     def waiting_rows(self) -> Rows:
@@ -138,7 +140,7 @@ class Table:
 
     @property
     def started(self) -> Floats:
-        """When each job first ran; infinite before."""
+        """The time at which each job first ran; infinite before."""
         return self._cells[Column.STARTED, : self.size]
 
     def ran(self, now: float) -> Floats:
@@ -154,13 +156,31 @@ class Table:
         c, n = self._cells, self.size
         return c[base, :n] + c[rate, :n] * (now - c[since, :n])
 
+    def awaits(self, after: After) -> bool:
+        """True if one of these jobs is still here.
+
+        Jobs that left do not come back, so it is asked for the first that was here the last time:
+        however often, each is looked at once, and jobs with one `After` together cost one look.
+        """
+        if not after:
+            return False
+        if len(self._awaited) > 2 * self.size + FEW_WAITING:
+            self._awaited.clear()
+        known, jobs, at = self._awaited.get(id(after), (None, (), 0))
+        if known is not after:  # also in a copy of the table, whose jobs are elsewhere
+            jobs, at = after.jobs, 0
+        while at < len(jobs) and jobs[at] not in self:
+            at += 1
+        self._awaited[id(after)] = after, jobs, at
+        return at < len(jobs)
+
     def row(self, job: JobId) -> int:
         """The row of a job; rows move when earlier jobs leave."""
         known = self._known
         return bisect_left(self._row_of_seq, (self._seq_of if known is None else known)[job])
 
     def find(self, job: JobId) -> int | None:
-        """The same; None for a job that is not active."""
+        """The row of a job; None for a job that is not active."""
         seq = (self._seq_of if self._known is None else self._known).get(job)
         return None if seq is None else bisect_left(self._row_of_seq, seq)
 
@@ -193,13 +213,13 @@ class Table:
         return n
 
     def _write_demand(self, row: int, job: Job, seq: int, now: float) -> None:
-        """What a new row holds; every other cell is 0."""
+        """Fill a new row; every other cell is 0."""
         demand = job.demand
         need = demand.gpus * demand.share
         asked = (seq, job.submitted, demand.gpus, demand.min, demand.max, need)
         kept = (job.priority, job.tier, Stage.PENDING, 0, 0)
         meters = (0.0, 0.0, now, 0.0, 0.0, now)
-        write_row(self._cells, row, (*asked, *kept, *meters, inf, 0, 0, job.preemptible, 0.0))
+        write_row(self._cells, row, (*asked, *kept, *meters, inf, 0, 0, job.stoppable, 0.0))
 
     def remove(self, row: int) -> None:
         """Close the gap that a job leaves, from the side where fewer rows are."""
@@ -220,7 +240,7 @@ class Table:
         self.size = n - 1
 
     @classmethod
-    def of(cls, cells: Floats, jobs: Sequence[Job], held: Sequence[Allocation | None]) -> Table:
+    def of(cls, cells: Floats, jobs: Sequence[Job], held: Sequence[Allocation | None]) -> JobTable:
         """A table of these cells, with the job and the allocation of each row."""
         if cells.shape != (len(COLUMNS), len(jobs)) or len(held) != len(jobs):
             raise InvalidConfig(f"{cells.shape} cells are not those of {len(jobs)} jobs")
@@ -264,6 +284,7 @@ class Table:
         self.jobs[row] = job = replace(self.jobs[row], priority=priority, tier=tier)
         self.set(row, Column.PRIORITY, priority)
         self.set(row, Column.TIER, tier)
+        self.set(row, Column.PREEMPTIBLE, job.stoppable)
         return job
 
     def note_failure(self, row: int, now: float) -> None:
@@ -295,9 +316,9 @@ class Table:
         self.set(row, Column.HELD, 0.0)
         self.set(row, Column.STAGE, Stage.PENDING)
 
-    def pick(self, keep: Bools) -> Table:
+    def pick(self, keep: Bools) -> JobTable:
         """A table of some rows only, in the same order."""
-        part = Table(max(1, int(keep.sum())))
+        part = JobTable(max(1, int(keep.sum())))
         rows = np.flatnonzero(keep)
         part.size = len(rows)
         part._cells[:, : part.size] = self._cells[:, rows]

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 
-from weft.core.model.job import Allocation, NodeId, Sharing, Slice
-from weft.core.state.bit_sets import bits_of
-from weft.core.state.claims import find_listed_twice
+from weft.core.model.job import Allocation, NodeId, Sharing, Slice, Tier
 from weft.native import compiled
+
+WORDS = Struct("<Q")
+
+
+def walk_bits(bits: int) -> Iterator[int]:
+    """The numbers in a set, in order; costs what is walked, as words of 64 bits are taken apart."""
+    size = (bits.bit_length() + 63) // 64 * 8
+    for at, (word,) in enumerate(WORDS.iter_unpack(bits.to_bytes(size, "little"))):
+        while word:
+            low = word & -word
+            yield at * 64 + low.bit_length() - 1
+            word ^= low
+
+
+@lru_cache(maxsize=1 << 16)
+def drop_highest_bits(bits: int, without: int) -> int:
+    """A set of bits less that many of its largest numbers."""
+    for _ in range(without):
+        bits &= ~(1 << (bits.bit_length() - 1))
+    return bits
+
+
+@lru_cache(maxsize=1 << 16)
+def bits_of(numbers: tuple[int, ...]) -> int:
+    """Such numbers as a set; empty where one is listed twice, or is below 0."""
+    if min(numbers, default=-1) < 0 or len(set(numbers)) < len(numbers):
+        return 0
+    return sum(1 << number for number in numbers)
+
+
+# Claims are counted in whole parts of a device: sums do not depend on their order, so a rollback
+# restores exactly what was there, and a ledger read from the log equals the one that wrote it.
+WHOLE = 10**12
+
+
+def count_parts(share: float) -> int:
+    """A part of a device, a core or a GB in whole parts."""
+    return round(share * WHOLE)
+
+
+def is_sound(sharing: Sharing, eps: float) -> bool:
+    """True if a claim is a part of a device; an opportunistic job may claim nothing."""
+    if sharing.tier is Tier.OPPORTUNISTIC:
+        return 0.0 <= sharing.share <= 1.0
+    return eps <= sharing.share <= 1.0 + eps
+
+
+def find_listed_twice(slices: tuple[Slice, ...]) -> str:
+    """The first node that two slices name; empty where none is."""
+    nodes = [part.node for part in slices]
+    if len(set(nodes)) == len(nodes):
+        return ""
+    return next(node for at, node in enumerate(nodes) if node in nodes[:at])
+
 
 SLACK = 1e-6  # CPU cores and GB by which a host may be overdrawn: sums of fractions
 
 
 class LedgerParts(NamedTuple):
-    """What a ledger keeps, by node unless stated otherwise; the lists are changed in place."""
+    """The lists of a ledger, by node unless stated otherwise; they are changed in place."""
 
     position: dict[NodeId, int]  # in the cluster
     pool: list[int]  # the number of its kind
@@ -50,7 +105,7 @@ def give_whole(parts: LedgerParts, allocation: Allocation, exclusive: Sharing) -
 
 
 def are_free(parts: LedgerParts, slices: tuple[Slice, ...]) -> bool:
-    """Whether these whole devices are there with their part of the host: a quick answer."""
+    """True if these whole devices are there with their part of the host: a quick answer."""
     if not slices or (len(slices) > 1 and find_listed_twice(slices)):
         return False
     for part in slices:

@@ -1,4 +1,4 @@
-"""What was asked for and not answered yet: what a driver repeats after a restart."""
+"""Requests not answered yet: what a driver repeats after a restart."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def wishes_of(state: State) -> list[Wish]:
 
 
 def _is_asked_to_run(state: State, job: JobId) -> bool:
-    """Whether a job was given its devices, and no other job is on them any more."""
+    """True if a job was given its devices, and no other job is on them any more."""
     on = state.table.allocations[state.table.row(job)]
     return on is not None and not state.releasing.holds(job)

@@ -1,4 +1,4 @@
-"""What engines share whose attempts have agents that write where the service reads."""
+"""Base of engines whose attempts have agents that write where the service reads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.events.event import Event
-from weft.core.knowledge.measured import Measured
+from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import JobId
 from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import SleepsByAgent
@@ -18,7 +19,6 @@ from weft.engines.attempts.watch import rank_logs
 from weft.engines.machine.measuring import join_measured, read_measured
 from weft.engines.machine.users import let_through
 from weft.wire.attempt import SPEC, AttemptSpec, folder_of
-from weft.wire.errors import WireError
 
 # What the agents of an attempt do by themselves, so that every manager can do at least this.
 AGENT_CONTROLS = (
@@ -66,12 +66,18 @@ class AgentEngine(SleepsByAgent):
         return stored_bytes(self.state, jobs)
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Each rank's file; what was too much for one is in the same name with `.1`."""
-        folders = self._part_folders((job, attempt))
-        return dict(sorted(line for folder in folders for line in rank_logs(folder).items()))
+        """Each rank's file; what was too much for one is in the same name with `.1`.
 
-    def measured(self, job: JobId, attempt: int) -> Measured:
-        """What its agents saw lately, as far as the files have come here."""
+        Ranks number GPUs; where one process has all those of a node, processes are numbered.
+        """
+        parts = [rank_logs(folder) for folder in self._part_folders((job, attempt))]
+        of_ranks = dict(sorted(line for part in parts for line in part.items()))
+        if max(of_ranks, default=0) < len(parts) or any(len(part) > 1 for part in parts):
+            return of_ranks
+        return {i: path for i, part in enumerate(parts) for path in part.values()}
+
+    def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:
+        """Measurements of its agents, as far as the files have come here."""
         return join_measured(map(read_measured, self._part_folders((job, attempt))))
 
     async def events(self) -> AsyncIterator[Event]:
@@ -80,8 +86,13 @@ class AgentEngine(SleepsByAgent):
             yield await self._queue.get()
 
     def _make_folders(self, *, users: bool) -> None:
-        """Where attempts and their marks are kept; with `users` their ranks may walk through."""
+        """Make the folders of attempts and their marks.
+
+        With `users` their ranks may walk through.
+        """
         for folder in ("jobs", "live"):
             (self.state / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         if users:
             let_through(self.state)
+        else:
+            (self.state / "jobs").chmod(0o700)  # jobs had users of their own before

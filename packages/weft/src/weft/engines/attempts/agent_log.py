@@ -1,4 +1,4 @@
-"""What an agent wrote down, read bit by bit: lines, and the events that they tell about.
+"""Reads an agent's log bit by bit: lines, and the events that they tell about.
 
 The job may have replaced these files: whatever is not as an agent writes it raises WireError.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.base.errors import WireError
 from weft.core.events.event import (
     Event,
     Failed,
@@ -27,8 +28,7 @@ from weft.core.events.event import (
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
 from weft.wire.attempt import EVENTS
-from weft.wire.errors import WireError
-from weft.wire.regular_files import open_regular
+from weft.wire.shared_files import open_regular
 
 AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
 LONGEST_LINE = 1 << 20
@@ -54,7 +54,7 @@ class AgentLog:
     _held: tuple[Line, ...] = ()
 
     def events(self, read: Callable[[Line], Iterable[Event]]) -> list[Event]:
-        """What `read` makes of each line since the last call.
+        """The events that `read` makes of the lines since the last call.
 
         WireError for a line that no agent wrote; where it comes to an OSError, all is read again.
         """
@@ -100,7 +100,7 @@ class AgentLog:
 
 def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
     """A report as far as it can be right, and what is wrong with it."""
-    report, wrong = Report.sift(values)
+    report, wrong = Report.validate(values)
     events: list[Event] = [Reported(job, attempt, report)]
     if wrong:
         text = "; ".join(wrong)[:LONGEST_TEXT]
@@ -122,7 +122,7 @@ def read_line(job: JobId, attempt: int, line: Line) -> list[Event]:
 
 
 def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -> list[Event]:
-    """What `read` makes of each; WireError for a line that no agent wrote."""
+    """The events that `read` makes of these lines; WireError for a line that no agent wrote."""
     events: list[Event] = []
     for line in lines:
         try:
@@ -133,7 +133,7 @@ def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -
 
 
 def read_resize(job: JobId, attempt: int, line: Line) -> Event:
-    """That its ranks can change as they train, or what happened to a change."""
+    """Read that its ranks can change as they train, or the result of a change."""
     if line["event"] == "resizable":
         return Resizable(job, attempt, float(line["state_gb"]))
     if line["event"] == "resized":
@@ -143,7 +143,7 @@ def read_resize(job: JobId, attempt: int, line: Line) -> Event:
 
 
 def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Failed:
-    """How an attempt ended."""
+    """The end of an attempt."""
     if line["outcome"] == "finished":
         return Finished(job, attempt)
     if line["outcome"] in ("stopped", "released"):

@@ -17,16 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from weft.base.errors import WireError
 from weft.core.errors import EngineError, NotRunningError
 from weft.core.model.job import JobId
 from weft.core.protocols import DeviceSharing
 from weft.core.stops import PROBE, Rung
 from weft.engines.attempts.rounds import AttemptLoop, Key
 from weft.engines.attempts.watch import nudge
-from weft.engines.machine.devices import Machine
+from weft.engines.machine.devices import LocalMachine
 from weft.frozen import frozen
 from weft.wire.attempt import CHANGE, RESIZE, SPEC, AttemptSpec, read_json
-from weft.wire.errors import WireError
 from weft.wire.sleep import (
     AWAKE,
     COLLECTIVE_S,
@@ -50,7 +50,7 @@ TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
 
 class SleepsByAgent(ABC):
-    """What an engine whose attempts have agents can do; see `weft.core.protocols.Engine`."""
+    """Sleeping for an engine whose attempts have agents; see `weft.core.protocols.Engine`."""
 
     _wake_s = SUSPEND_S  # for sleeping jobs to run again
     wake_alone_s: float  # until sleeping jobs are woken without a service
@@ -59,7 +59,7 @@ class SleepsByAgent(ABC):
     @property
     @abstractmethod
     def stops(self) -> frozenset[Rung]:
-        """Which of freezing and suspending are possible."""
+        """Ways to stop that are possible, of freezing and suspending."""
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
         """The whole tree of processes; acknowledged within milliseconds."""
@@ -79,25 +79,25 @@ class SleepsByAgent(ABC):
 
     @abstractmethod
     def _part_folders(self, key: Key) -> Sequence[Path]:
-        """Where the agents of an attempt live, the one with rank 0 first."""
+        """Folders of the agents of an attempt, the one with rank 0 first."""
 
     async def _send_request(self, folder: Path) -> None:
         """Have an agent read what was written for it."""
         await asyncio.to_thread(nudge, folder)
 
-    def _parts(self, key: Key) -> list[Attempt]:
+    def _parts(self, key: Key) -> list[SleepingAttempt]:
         """The parts of an attempt that may sleep; none if it does not run."""
         there = partial(self._loop.watched.__contains__, key)
         send, alone_s = self._send_request, self.wake_alone_s
         try:
             return [
-                Attempt(*key, folder, there, alone_s, find_air_s(folder), send)
+                SleepingAttempt(*key, folder, there, alone_s, find_air_s(folder), send)
                 for folder in (self._part_folders(key) if there() else ())
             ]
         except (OSError, WireError) as error:
             raise EngineError(f"attempt {key[1]} of job {key[0]!r}: {error}") from error
 
-    def _running(self, key: Key, rung: Rung, state: str) -> list[Attempt]:
+    def _running(self, key: Key, rung: Rung, state: str) -> list[SleepingAttempt]:
         job, attempt = key
         if rung not in self.stops:
             raise EngineError(f"attempt {attempt} of job {job!r} cannot be {state} by this engine")
@@ -107,7 +107,7 @@ class SleepsByAgent(ABC):
 
 
 def count_ranks(folder: Path, spec: AttemptSpec) -> int:
-    """How many ranks an attempt may have now, be they those it began with or came later."""
+    """The number of ranks that an attempt may have now, with those that came later."""
     alone, one_of_several = read_json(folder / RESIZE) or {}, read_json(folder / CHANGE) or {}
     try:
         later = len(one_of_several.get("form", {}).get("members", ()))
@@ -117,7 +117,7 @@ def count_ranks(folder: Path, spec: AttemptSpec) -> int:
 
 
 def find_air_s(folder: Path) -> float:
-    """How long the ranks of an attempt may stand still: half of their collectives' timeout.
+    """Seconds that the ranks of an attempt may stand still: half of their collectives' timeout.
 
     0 for any time, of an attempt that has one rank. Its environment may say how long they wait.
     """
@@ -134,7 +134,7 @@ def find_air_s(folder: Path) -> float:
     return max(min(timeouts) / 2.0, SHORTEST_AIR_S)
 
 
-def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
+def find_suspender(machine: LocalMachine, sharing: DeviceSharing) -> tuple[str, ...]:
     """The command that suspends processes with the CUDA driver of a machine; () without one.
 
     The driver refuses clients of MPS.
@@ -150,8 +150,8 @@ def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
 
 
 @frozen
-class Attempt:
-    """Where an attempt lives, and whether it still does.
+class SleepingAttempt:
+    """The folder of an attempt that sleeps, and whether it still lives.
 
     `air_s` is how long its ranks may stand still, 0 for any time; without a service it is woken
     after `alone_s`. `send` has a request in its folder reach its agent.
@@ -170,7 +170,7 @@ class Attempt:
 
 
 async def _put_all_to_sleep(
-    parts: Sequence[Attempt], by: str, state: str, within_s: float
+    parts: Sequence[SleepingAttempt], by: str, state: str, within_s: float
 ) -> list[SleepState]:
     """Every part in a state, or EngineError and none."""
     asked = (put_to_sleep(part, by, state, within_s) for part in parts)
@@ -182,7 +182,9 @@ async def _put_all_to_sleep(
     return [answer for answer in answers if isinstance(answer, SleepState)]
 
 
-async def _wake_all(parts: Sequence[Attempt], by: str, within_s: float) -> BaseException | None:
+async def _wake_all(
+    parts: Sequence[SleepingAttempt], by: str, within_s: float
+) -> BaseException | None:
     """Take back what someone wanted of every part; what went wrong with the first that cannot."""
     asked = (wake(part, by, within_s) for part in parts)
     return _first_wrong(await asyncio.gather(*asked, return_exceptions=True))
@@ -192,7 +194,9 @@ def _first_wrong(answers: Sequence[object]) -> BaseException | None:
     return next((answer for answer in answers if isinstance(answer, BaseException)), None)
 
 
-async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
+async def put_to_sleep(
+    attempt: SleepingAttempt, by: str, state: str, within_s: float
+) -> SleepState:
     """Have an attempt in a state on behalf of someone; EngineError if that could not be had."""
     answer = SleepState(0)
     before = read_request(attempt.folder)
@@ -208,7 +212,7 @@ async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -
     return answer
 
 
-async def wake(attempt: Attempt, by: str, within_s: float) -> None:
+async def wake(attempt: SleepingAttempt, by: str, within_s: float) -> None:
     """Take back what someone wanted; EngineError if the attempt should run now and cannot."""
     answer = await _ask(attempt, by, AWAKE, within_s)
     request = read_request(attempt.folder)
@@ -216,7 +220,7 @@ async def wake(attempt: Attempt, by: str, within_s: float) -> None:
         raise EngineError(f"{attempt} is still {answer.state}: {answer.reason}")
 
 
-async def _ask(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
+async def _ask(attempt: SleepingAttempt, by: str, state: str, within_s: float) -> SleepState:
     """The answer, whether or not it is what was asked; EngineError where no agent answers."""
     try:
         number = _leave(attempt, by, state)
@@ -236,7 +240,7 @@ def end_probes(folder: Path) -> bool:
     return request is not None and bool(request.wanted)
 
 
-def _leave(attempt: Attempt, by: str, state: str) -> int:
+def _leave(attempt: SleepingAttempt, by: str, state: str) -> int:
     """Leave a request beside those of others; small files, so that each is written at once."""
     request = read_request(attempt.folder)
     before = {} if request is None else request.wanted
@@ -248,7 +252,7 @@ def _leave(attempt: Attempt, by: str, state: str) -> int:
     return number
 
 
-async def _answer(attempt: Attempt, number: int, within_s: float) -> SleepState:
+async def _answer(attempt: SleepingAttempt, number: int, within_s: float) -> SleepState:
     """The agent's word on this request, or on a later one."""
     until, pause = time.monotonic() + within_s, SHORTEST_S
     while True:

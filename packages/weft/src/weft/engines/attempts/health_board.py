@@ -1,4 +1,4 @@
-"""What agents report about the devices of all nodes: faults by their driver, and slow ranks."""
+"""Reports of agents about the devices of all nodes: faults by their driver, and slow ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId
 from weft.core.protocols import DeviceHealth
 from weft.frozen import frozen
-from weft.wire.gpus.health import DeviceRecord
+from weft.wire.gpu_health import DeviceRecord
 
 LONGEST = 500  # characters of a fault or a note
 MOST_DEVICES = 256  # of a node
@@ -44,7 +44,7 @@ class AgentHealth:
 
 
 def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
-    """What a watch on the engine's own machine has seen, numbered in its order."""
+    """Observations of a watch on the engine's own machine, numbered in its order."""
     return [
         DeviceHealth(gpu, record.fault, record.notes, counters=record.counters)
         for gpu, record in enumerate(records)
@@ -52,7 +52,7 @@ def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
 
 
 def read_health(line: dict[str, Any]) -> AgentHealth:
-    """What an agent wrote; KeyError, TypeError or ValueError for what none writes."""
+    """The health that an agent wrote; KeyError, TypeError or ValueError for what none writes."""
     counters = {int(gpu): _read_counters(values) for gpu, values in line.get("counters", ())}
     if not all(0 <= int(gpu) < MOST_DEVICES for gpu, _, _ in line["devices"]):
         raise ValueError("no node has such a device")
@@ -74,7 +74,7 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
 
 
 def _read_counters(line: Mapping[str, Any]) -> dict[str, float]:
-    """Those that are known, with values that can be right."""
+    """Read counters that are known, with values that can be right."""
     values = {name: float(line[name]) for name in COUNTERS if name in line}
     return {name: value for name, value in values.items() if isfinite(value) and value >= 0.0}
 
@@ -94,7 +94,7 @@ class HealthBoard:
     _claims: dict[tuple[NodeId, int], dict[int, str]] = field(default_factory=dict)
 
     def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
-        """What agents of an attempt told."""
+        """Note the lines that agents of an attempt wrote."""
         for health in lines:
             if health.devices:
                 devices = self._devices.setdefault(health.node, {})
@@ -103,7 +103,7 @@ class HealthBoard:
                 heard |= dict.fromkeys((device.gpu for device in health.devices), time.monotonic())
             if not health.alone:
                 self._whole.add(health.node)
-            paces = (Pace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
+            paces = (RankPace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
             slow = self._slow.setdefault(health.witness, SlowDevices())
             slow.take(*key, tuple(paces), health.ranks)
 
@@ -157,7 +157,7 @@ def _add_fault(device: DeviceHealth, why: str) -> DeviceHealth:
 
 
 def _judge(device: DeviceHealth, claims: Mapping[int, str]) -> DeviceHealth:
-    """What users said of a device: believed if two of them say that it has a fault."""
+    """The verdict on users' claims about a device: two of them must say that it has a fault."""
     why = "; ".join(sorted({*claims.values()}))
     if len(claims) > 1:
         return _add_fault(device, why)
@@ -188,8 +188,8 @@ def _joined(node: Node, by_gpu: dict[int, DeviceHealth]) -> Iterable[DeviceHealt
 
 
 @frozen
-class Pace:
-    """What a step took one rank: alone (`own_s`), and with waiting for the others."""
+class RankPace:
+    """The time of one rank's step: alone (`own_s`), and with waiting for the others."""
 
     rank: int
     device: Device
@@ -210,12 +210,12 @@ class SlowRank:
 class GangPaces:
     """Of one attempt: `take` says which rank is slow when that is clear."""
 
-    _told: dict[int, Pace] = field(default_factory=dict)
+    _told: dict[int, RankPace] = field(default_factory=dict)
     _last: SlowRank | None = None
     _rounds: int = 0
 
-    def take(self, paces: Iterable[Pace], ranks: int) -> SlowRank | None:
-        """What some of its `ranks` tell; None where no round is over or nothing follows yet."""
+    def take(self, paces: Iterable[RankPace], ranks: int) -> SlowRank | None:
+        """The slow rank that reports of some `ranks` show; None where nothing follows yet."""
         self._told |= {pace.rank: pace for pace in paces}
         if ranks < 2 or len(self._told) < ranks:
             return None
@@ -229,7 +229,7 @@ class GangPaces:
         return self._last if self._rounds >= ROUNDS else None
 
 
-def find_last(paces: Iterable[Pace]) -> SlowRank | None:
+def find_last(paces: Iterable[RankPace]) -> SlowRank | None:
     """The rank that the others wait for; None where it is not late by much."""
     *others, last = sorted(paces, key=lambda pace: pace.own_s)
     usual = median(pace.own_s for pace in others)
@@ -249,8 +249,8 @@ class SlowDevices:
     _found: dict[JobId, tuple[SlowRank, str]] = field(default_factory=dict)
     _uneven: dict[JobId, None] = field(default_factory=dict)
 
-    def take(self, job: JobId, attempt: int, paces: tuple[Pace, ...], ranks: int) -> None:
-        """What some ranks of an attempt tell."""
+    def take(self, job: JobId, attempt: int, paces: tuple[RankPace, ...], ranks: int) -> None:
+        """Note the paces that some ranks of an attempt report."""
         if job in self._uneven or not paces:
             return
         if job not in self._gangs or self._gangs[job][0] != attempt:

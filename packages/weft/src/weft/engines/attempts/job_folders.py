@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.model.job import JobId
 from weft.engines.attempts.rounds import Key
 from weft.frozen import frozen
-from weft.wire.attempt import ADJUST, RESIZE, SPEC, AttemptSpec, folder_of, job_folder, read_json
-from weft.wire.errors import WireError
+from weft.wire.attempt import (
+    ADJUST,
+    AGENT_LOG,
+    CLAIM,
+    EVENTS,
+    RESIZE,
+    SPEC,
+    AttemptSpec,
+    folder_of,
+    job_folder,
+    read_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +46,13 @@ def find_attempts(state: Path) -> Iterator[Path]:
             log.warning("file=%s is no mark of an attempt; skipped", path)
 
 
-def take_up(
+def adopt_attempts(
     state: Path,
     attempts: Collection[Key],
     resume: Callable[[Key], bool],
     end_stranger: Callable[[Path], bool],
 ) -> set[Key]:
-    """Those of `attempts` that were prepared before a restart; whatever else may run is ended.
+    """Adopt those of `attempts` that were prepared before a restart; end whatever else may run.
 
     A stranger that cannot be ended has never begun: a service died while it made the folder.
     """
@@ -76,12 +89,12 @@ def remove_jobs(state: Path, jobs: Collection[JobId]) -> None:
 
 
 def stored_bytes(state: Path, jobs: Collection[JobId]) -> dict[JobId, int]:
-    """What each job's folder takes of the disk."""
+    """Bytes of disk that each job's folder takes."""
     return {job: folder_bytes(job_folder(state, job)) for job in jobs}
 
 
 def folder_bytes(folder: Path) -> int:
-    """What all files below a folder take of the disk; links are not followed."""
+    """Bytes of disk of all files below a folder; links are not followed."""
     total = 0
     for place, _, files in os.walk(folder, onerror=None):
         for name in files:
@@ -90,6 +103,29 @@ def folder_bytes(folder: Path) -> int:
             except FileNotFoundError:
                 continue
     return total
+
+
+def never_began(folder: Path, group: Path | None) -> bool:
+    """True if a service died while it made an attempt's folder, before anything ran there."""
+    written = any((folder / name).exists() for name in (SPEC, CLAIM, AGENT_LOG, EVENTS))
+    return folder.is_dir() and not written and not (group is not None and group.exists())
+
+
+def set_aside(state: Path, folder: Path) -> None:
+    """Move what is left of a quarantined attempt to where nothing looks at it."""
+    room = state / "quarantine"
+    room.mkdir(mode=0o700, exist_ok=True)
+    name = f"{folder.parent.name}@{folder.name}"
+    for number in range(1000):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                folder.rename(room / (f"{name}.{number}" if number else name))
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise
+                continue
+        return
+    raise WireError(f"{room} holds a thousand folders of {name}")
 
 
 # What an attempt that ran before a restart has of this machine, from its files.
@@ -106,7 +142,7 @@ class Recalled:
 
 
 def recall(folder: Path, groups: str = "") -> Recalled:
-    """Of the attempt in `folder`, where groups are in one called `groups`.
+    """Read the attempt in `folder`, where groups are in one called `groups`.
 
     WireError or OSError if its files are not as they were left.
     """

@@ -1,4 +1,4 @@
-"""The node's stage-token coordinators: one for each discipline in use, started when needed.
+"""Processes of our own beside attempts: agents, the warm server, stage-token coordinators.
 
 A coordinator outlives the engine, as agents do, because running jobs talk to it; the next engine
 finds it by pid and start time. One that died is started again: ranks run freely meanwhile.
@@ -9,33 +9,123 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.engines.attempts.spawn import reap, spawn
 from weft.engines.machine.job_environment import filter_environment
 from weft.wire.attempt import read_json, short_path
 from weft.wire.processes import alive
+
+
+def spawn(module: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+    """`python -m MODULE ARGS` in a session of its own, its output in `log`; its pid."""
+    return spawn_command([sys.executable, "-P", "-m", *module], log, env)
+
+
+def spawn_command(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+    """Any command in a session of its own, its output in `log`; its pid."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawnp(
+        command[0],
+        list(command),
+        env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def reap(pid: int) -> bool:
+    """True if a child has ended; it is then no zombie any more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
+
+
+ASK_S = 2.0
+AGAIN_S = 30.0
+
+
+class WarmServer:
+    """One server process; it may not be ready yet, or may have died: then nothing is forked."""
+
+    def __init__(
+        self, path: str, errors: Path, modules: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self._path, self._errors, self._modules, self._env = path, errors, modules, env
+        self._start()
+
+    def _start(self) -> None:
+        self._began, me = time.monotonic(), str(os.getpid())
+        Path(self._path).unlink(missing_ok=True)
+        with self._errors.open("wb") as out:
+            self._process = subprocess.Popen(  # noqa: S603 - our own server
+                [sys.executable, "-m", "weft.node.warm", self._path, me, *self._modules],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self._env,
+            )
+
+    def restart_if_dead(self) -> None:
+        """Start it again if it has died, but not over and over."""
+        if self._process.poll() is not None and time.monotonic() - self._began > AGAIN_S:
+            self._start()
+
+    @property
+    def ready(self) -> bool:
+        """True if it has imported everything and listens."""
+        return self._process.poll() is None and Path(self._path).exists()
+
+    def fork(self, folder: Path) -> bool:
+        """Have an agent forked for the attempt in `folder`; False if it must be started cold."""
+        if not self.ready:
+            return False
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(ASK_S)
+                line.connect(self._path)
+                line.sendall(f"{folder}\n".encode())
+                return line.recv(8) == b"ok\n"
+        except OSError:
+            # It may or may not have forked. Two agents do no harm: one of them gets the claim.
+            return False
+
+    def close(self) -> None:
+        """End it; the agents it forked go on."""
+        self._process.kill()
+        self._process.wait()
+        Path(self._path).unlink(missing_ok=True)
+
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Coordinators:
-    """Those of one engine, below its folder `root`."""
+    """Token coordinators of one engine, below its folder `root`."""
 
     root: Path
     _used: set[str] = field(default_factory=set)
     _children: dict[str, int] = field(default_factory=dict)
 
     def socket(self, discipline: str) -> str:
-        """Where the coordinator of `discipline` listens; it is started if it does not run."""
+        """The socket of the coordinator of `discipline`, which is started if it does not run."""
         self._used.add(discipline)
         self._ensure(discipline)
         return self._path(discipline)
 
-    def look(self) -> None:
+    def restart_dead(self) -> None:
         """Start those again that have died."""
         self._children = {
             discipline: pid for discipline, pid in self._children.items() if not reap(pid)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 from types import MappingProxyType
 
+from weft.base.fence import is_url
+from weft.base.messages import Turns
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Batch, Job, TimeShift, name_of
 from weft.core.model.launch import Software, SoftwareKind
 from weft.engines.machine.containers import enter_container
-from weft.engines.machine.devices import Machine
+from weft.engines.machine.devices import LocalMachine
 from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
 from weft.engines.machine.users import may_walk_to
 from weft.frozen import frozen
+from weft.run_terms import RunTerms
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
-from weft.wire.fence import is_url
 from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
@@ -32,7 +34,7 @@ MISSING = "{ echo %s >&2; exit 1; }"
 
 @frozen
 class LocalSite:
-    """Where this engine keeps things, what its agents notify, and where it makes control groups."""
+    """The engine's folders, the sockets that its agents notify, and its control groups."""
 
     root: Path
     notify: str = ""
@@ -60,7 +62,7 @@ def attempt_spec(
     job: Job,
     on: Allocation,
     attempt: int,
-    machine: Machine,
+    machine: LocalMachine,
     site: LocalSite,
     *,
     discipline: str = "none",
@@ -96,7 +98,7 @@ def attempt_spec(
         limits=group_limits(site, part),
         notices=notices(part, common.gpu_mem_gb, means),
         discipline=discipline,
-        coordinator=coordinator,
+        turns=replace(common.turns, coordinator=coordinator),
         notify=site.notify,
         lock=str(job_folder(site.root, job.id) / "running.lock"),
         user=user,
@@ -128,29 +130,20 @@ def common_spec(
         objects=launch.checkpoint if remote else "",
         devices=(),
         env={**tracking_names(job), **plan_env(on), **launch.env},
-        processes=launch.processes.value,
-        setup=launch.setup,
+        run=RunTerms(**launch.terms()),
         prepare=preparation(launch.software),
         activate=activation(launch.software),
         container="" if inside else enter_container(launch.software, launch.env),
-        pty=launch.pty,
-        idle_s=launch.idle_s,
-        watch=launch.watch,
-        time_limit_s=launch.time_limit_s,
-        warn_s=launch.warn_s,
-        grace_s=launch.grace_s,
         gpu_mem_gb=memory_cap(job, on),
         batch=wire_batch(on.batch),
-        tier=on.sharing.tier.name.lower(),
-        weight=on.sharing.share,
-        phase=on.sharing.phase,
+        turns=wire_turns(on, ""),
         time_shift=wire_shift(on.time_shift),
         name=launch.name or job.id,
         audit=str(root / "audit.jsonl"),
     )
 
 
-def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
+def visible(machine: LocalMachine, devices: tuple[int, ...]) -> str | None:
     """CUDA_VISIBLE_DEVICES for a job's ranks; None where there are no GPUs."""
     if not machine.gpus:
         return None
@@ -165,14 +158,14 @@ def group_of(site: LocalSite, job: str, attempt: int) -> Path | None:
 
 
 def group_limits(site: LocalSite, part: HostPart) -> dict[str, str]:
-    """What is written into the files of an attempt's group."""
+    """The texts for the files of an attempt's control group."""
     if site.groups is None:
         return {}
     return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
 
 
-def means_of(site: LocalSite, machine: Machine, *, pin: bool, mps: bool) -> Means:
-    """What this machine lets us apply."""
+def means_of(site: LocalSite, machine: LocalMachine, *, pin: bool, mps: bool) -> Means:
+    """The limits that this machine lets us apply."""
     groups = site.groups
     return Means(
         cpu_controller=groups is not None and groups.limits_cpu,
@@ -184,7 +177,7 @@ def means_of(site: LocalSite, machine: Machine, *, pin: bool, mps: bool) -> Mean
 
 
 def tracking_names(job: Job) -> dict[str, str]:
-    """How MLflow and Weights & Biases are to call the run, and what it belongs to."""
+    """The names of a run for MLflow and Weights & Biases, and what it belongs to."""
     tags = {"mlflow.runName": name_of(job), "weft.job": str(job.id)}
     named = {"WANDB_NAME": name_of(job), "MLFLOW_RUN_CONTEXT": json.dumps(tags)}
     groups = {"WANDB_RUN_GROUP": job.app, "MLFLOW_EXPERIMENT_NAME": job.app} if job.app else {}
@@ -197,9 +190,9 @@ def plan_env(on: Allocation) -> dict[str, str]:
 
 
 def sharing_env(
-    machine: Machine, job: Job, claim_gb: float, devices: tuple[int, ...], means: Means
+    machine: LocalMachine, job: Job, claim_gb: float, devices: tuple[int, ...], means: Means
 ) -> dict[str, str]:
-    """What limits a client of the MPS daemon to its part of a device and of its memory.
+    """Variables that limit a client of the MPS daemon to its part of a device and of its memory.
 
     Shares that a policy gives to neighbours do not limit them: the limit of a process cannot
     change while it runs, and would outlast the neighbour it was for.
@@ -236,7 +229,7 @@ def memory_cap(job: Job, on: Allocation) -> float:
 
 
 def memory_limits(part: float) -> dict[str, str]:
-    """What keeps a framework to a part of its device's memory: torch by its watcher, XLA, TF."""
+    """Variables that keep a framework to a part of its device's memory: torch, XLA, TF."""
     if not 0.0 < part < 1.0:
         return {}
     return {
@@ -254,18 +247,12 @@ def adjustment(
     limits: Mapping[str, str] = NO_ENV,
 ) -> dict[str, object]:
     """The request that gives a running attempt's agent its new settings."""
-    sharing = to.sharing
     return {
         "cores": cores,
         "limits": dict(limits),
         "batch": wire_batch(to.batch) or (0, 0),
         "discipline": discipline,
-        "turns": {
-            "coordinator": coordinator,
-            "tier": sharing.tier.name.lower(),
-            "weight": sharing.share,
-            "phase": sharing.phase,
-        },
+        "turns": asdict(wire_turns(to, coordinator)),
         "time_shift": wire_shift(to.time_shift) or (0.0, 0.0),
     }
 
@@ -275,8 +262,14 @@ def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
     return None if batch is None else (batch.per_gpu, batch.accumulate)
 
 
+def wire_turns(on: Allocation, coordinator: str) -> Turns:
+    """The terms on which a job shares its devices, as sent to ranks."""
+    sharing = on.sharing
+    return Turns(coordinator, sharing.tier.name.lower(), sharing.share, sharing.phase)
+
+
 def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
-    """When iterations begin, as sent to ranks: period and shift."""
+    """The start of iterations, as sent to ranks: period and shift."""
     return None if shift is None else (shift.period_s, shift.shift_s)
 
 
@@ -284,7 +277,7 @@ def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
 
 
 def preparation(software: Software | None) -> str:
-    """What is done once before the job, at every start; empty for nothing."""
+    """The commands run once before the job, at every start; empty for nothing."""
     if software is None or software.kind is not SoftwareKind.UV:
         return ""
     name = quote(software.name)
@@ -298,7 +291,7 @@ def preparation(software: Software | None) -> str:
 
 
 def activation(software: Software | None) -> str:
-    """What every process of the job begins with; empty for nothing."""
+    """The commands that every process of the job begins with; empty for nothing."""
     if software is None:
         return ""
     name = quote(software.name)
@@ -327,6 +320,6 @@ def _need(program: str) -> str:
 
 
 def _folder(software: Software) -> str:
-    """Where the environment of a file of requirements is: the same file, the same folder."""
+    """The folder of the environment of a file of requirements: equal files share one."""
     digest = f"$(sha256sum {quote(software.name)} | cut -c1-16)"
     return f'weft_env="${{XDG_CACHE_HOME:-$HOME/.cache}}/weft/uv/{digest}"'

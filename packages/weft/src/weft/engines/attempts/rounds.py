@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from weft.core.events.event import Event
 from weft.core.model.job import JobId
 from weft.engines.attempts.health_board import AgentHealth, HealthBoard
+from weft.wire.ending import end_if_asked, end_tasks
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +54,12 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """End all tasks."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _for_ever(self, what: str, turn: Turn) -> None:
         """An error in a turn is reported in `troubles`, and the turn is retried."""
         while True:
+            end_if_asked()
             try:
                 await turn()
             except Exception as error:
@@ -86,16 +85,16 @@ class Monitored(Protocol):
 
     @property
     def health(self) -> list[AgentHealth]:
-        """What its agents reported of devices and has not been processed yet."""
+        """Reports of its agents about devices that have not been processed yet."""
         ...
 
     @property
-    def more(self) -> bool:
-        """Whether an agent's log was not read to its end."""
+    def has_unread_log(self) -> bool:
+        """True if an agent's log was not read to its end."""
         ...
 
     def news(self, now: float) -> Iterable[Event]:
-        """What is new of it; afterwards it may be over. Raises what is wrong with it."""
+        """New events of it; afterwards it may be over. Raises what is wrong with it."""
         ...
 
 
@@ -132,7 +131,7 @@ class AttemptLoop(ABC, Generic[M]):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _await_news(self, at_most_s: float) -> None:
-        if any(attempt.more for attempt in self.watched.values()):
+        if any(attempt.has_unread_log for attempt in self.watched.values()):
             self._poke.clear()
         else:
             await pause(self._poke, at_most_s)
@@ -140,7 +139,7 @@ class AttemptLoop(ABC, Generic[M]):
     async def _read_all(self, attempts: Mapping[Key, M]) -> list[Exception]:
         """Tell what is new of these and settle each; what went wrong that is not its own doing."""
         now, wrong = time.monotonic(), []
-        news = await self.run(lambda: [_look(attempt, now) for attempt in attempts.values()])
+        news = await self.run(lambda: [_read_news(attempt, now) for attempt in attempts.values()])
         for (key, attempt), (events, error) in zip(attempts.items(), news, strict=True):
             if self.watched.get(key) is not attempt:
                 continue  # it was forgotten meanwhile
@@ -159,7 +158,7 @@ class AttemptLoop(ABC, Generic[M]):
         """Act on all that is known about an attempt, and on an error in reading it."""
 
 
-def _look(attempt: Monitored, now: float) -> tuple[list[Event], Exception | None]:
+def _read_news(attempt: Monitored, now: float) -> tuple[list[Event], Exception | None]:
     """News of one attempt, and what is wrong with it: anything may be."""
     events: list[Event] = []
     try:

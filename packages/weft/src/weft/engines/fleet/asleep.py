@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId
 from weft.core.stops import Rung
@@ -19,7 +20,6 @@ from weft.engines.attempts.agent_engine import AgentEngine
 from weft.engines.attempts.asleep import FREEZE_S, end_probes
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.port import Channel, Gang, Key, Manager
-from weft.wire.errors import WireError
 from weft.wire.sleep import AWAKE, SLEEP, read_request, write_request
 
 BEAT_S = 5.0  # between two renewals
@@ -27,7 +27,7 @@ ALONE_S = 60.0  # until parts are woken whose request was not renewed
 
 
 class SleepsOnNodes(AgentEngine):
-    """What an engine of several nodes can do, as far as its manager lets it."""
+    """Sleeping for an engine of several nodes, as far as its manager lets it."""
 
     _wake_s, wake_alone_s = FREEZE_S, ALONE_S
     _manager: Manager

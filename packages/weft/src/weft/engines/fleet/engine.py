@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.batch_work import BatchWorks
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
@@ -23,24 +24,33 @@ from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.attempts.job_folders import mark_of, take_up
+from weft.engines.attempts.job_folders import adopt_attempts, mark_of
 from weft.engines.attempts.request import check_launch
+from weft.engines.attempts.rounds import Turn
 from weft.engines.attempts.watch import rank_logs
 from weft.engines.fleet.asleep import SleepsOnNodes
-from weft.engines.fleet.attempts import Run
+from weft.engines.fleet.attempts import RunningAttempt
 from weft.engines.fleet.fleet_loop import FleetLoop
-from weft.engines.fleet.folders import ask_to_stop, find_owner, open_gang, prepare, write_terms
 from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
-from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.fleet.port import Channel, ControllerUnreachable, Gang, Key, Manager, SharedFolder
+from weft.engines.fleet.requests import (
+    AttemptSite,
+    ask_to_stop,
+    find_owner,
+    make_gang,
+    make_specs,
+    open_gang,
+    prepare,
+    write_terms,
+)
 from weft.engines.fleet.resizing import GangChanges
-from weft.engines.fleet.roster import load_roster
+from weft.engines.fleet.roster import Roster, load_roster
 from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.cores import CorePools
 from weft.engines.machine.users import user_of
 from weft.wire.attempt import SPEC, folder_of
-from weft.wire.errors import WireError
+from weft.wire.ending import end_if_asked
 from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -51,7 +61,7 @@ SUBMITTING = 8  # requests at once
 
 
 class FleetEngine(SleepsOnNodes):
-    """What `weft.core.protocols.Engine` asks for, on whatever `manager` runs agents with.
+    """An engine (`weft.core.protocols.Engine`) on whatever `manager` runs agents with.
 
     `what` is the controller in words for people. With `users` ranks run as their tenants' users,
     by agents that are root.
@@ -78,7 +88,7 @@ class FleetEngine(SleepsOnNodes):
         self._slots = asyncio.Semaphore(SUBMITTING)
         self._opened = False
         self._loop = FleetLoop(
-            self.state, self._queue.put_nowait, self._cores.give, manager, self._channel, what
+            self.state, self._queue.put_nowait, self._leave, manager, self._channel, what
         )
         self._sessions = FleetSessions(self._loop)
         self._changes = GangChanges(
@@ -91,17 +101,15 @@ class FleetEngine(SleepsOnNodes):
 
     @property
     def supports(self) -> Controls:
-        """What the manager's way of starting jobs lets agents apply."""
+        """The controls that the manager's way of starting jobs lets agents apply."""
         return self._manager.abilities.controls
 
     @property
     def sharing(self) -> DeviceSharing:
-        """How a device serves several jobs there."""
         return self._manager.abilities.sharing
 
     @property
     def health(self) -> EngineHealth:
-        """Whether the controller answers and the folders can be read."""
         return self._loop.health
 
     async def nodes(self) -> Sequence[Node]:
@@ -124,9 +132,10 @@ class FleetEngine(SleepsOnNodes):
         """Terminals, shells and ports of attempts on all nodes."""
         return self._sessions
 
-    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - not of here
-        """None: numbers of processes mean nothing on another machine."""
-        return {}
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
+        """Each rank's process, once its start was reported; none of those on other machines."""
+        run = self._loop.watched.get((job, attempt))
+        return run.watch.parts[0].pids if run is not None and run.watch.near else {}
 
     @property
     def sees(self) -> Sees:
@@ -143,11 +152,12 @@ class FleetEngine(SleepsOnNodes):
         self._make_folders(users=bool(self._users))
         until = time.monotonic() + PATIENCE_S
         while not self._opened:
+            end_if_asked()
             try:
                 await self._manager.open(find_owner(self.state))
                 self._loop.note_machines(await self._manager.nodes(), tell=False)
                 self._opened = True
-            except Away as error:
+            except ControllerUnreachable as error:
                 if time.monotonic() > until:
                     raise EngineError(f"{self._what} does not answer: {error.what}") from error
                 log.warning("%s does not answer, trying again: %s", self._what, error.what)
@@ -162,8 +172,9 @@ class FleetEngine(SleepsOnNodes):
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Each rank's file, also of those that have left."""
-        parts = sorted(folder_of(self.state, job, attempt).glob(f"*/{SPEC}"))
-        return dict(sorted(line for spec in parts for line in rank_logs(spec.parent).items()))
+        whole = folder_of(self.state, job, attempt)
+        parts = [whole, *(spec.parent for spec in sorted(whole.glob(f"*/{SPEC}")))]
+        return dict(sorted(line for part in parts for line in rank_logs(part).items()))
 
     def _read_key(self, folder: Path) -> Key | None:
         gang = open_gang(folder)
@@ -173,12 +184,16 @@ class FleetEngine(SleepsOnNodes):
         """Watch these again and end every other one, as they are found."""
         await self._open()
         known = await self._loop.run(
-            lambda: take_up(self.state, attempts, self._resume, self._end_stranger)
+            lambda: adopt_attempts(self.state, attempts, self._resume, self._end_stranger)
         )
         for run in self._loop.watched.values():
             self._changes.resume(run)
-        self._loop.begin({"keep attempts asleep": self._renew_sleepers})
+        self._loop.begin({"keep attempts asleep": self._renew_sleepers, **self._chores()})
         return known
+
+    def _chores(self) -> Mapping[str, Turn]:
+        """The other tasks done again and again, by what they do."""
+        return {}
 
     def _resume(self, key: Key) -> bool:
         """Watch an attempt from before a restart; False if it never was prepared."""
@@ -192,32 +207,48 @@ class FleetEngine(SleepsOnNodes):
         """End an attempt that no job owns; False if it never was prepared."""
         gang = open_gang(folder)
         if gang is not None:
-            run = self._watch(gang)
-            run.asked = run.silent = True
-            run.ask(0.0, time.monotonic())
-            try:
-                ask_to_stop(run.watch.gang, 0.0)
-            except (OSError, WireError) as error:  # the manager ends it when its time is over
-                log.warning("attempt=%s cannot be asked to leave: %s", folder, error)
+            self._end_run(self._watch(gang))
         return gang is not None
 
-    def _watch(self, gang: Gang, *, again: bool = False) -> Run:
+    def _end_run(self, run: RunningAttempt) -> None:
+        run.asked = run.silent = True
+        run.ask(0.0, time.monotonic())
+        try:
+            ask_to_stop(run.watch.gang, 0.0)
+        except (OSError, WireError) as error:  # the manager ends it when its time is over
+            log.warning("job=%s attempt=%d cannot be asked to leave: %s", *run.key, error)
+
+    def _watch(self, gang: Gang, *, again: bool = False) -> RunningAttempt:
         """An attempt from before a restart, which the manager may or may not have been given."""
         now, folder = time.monotonic(), folder_of(self.state, *gang.key)
         try:
-            watch = GangWatch(gang, again=again, roster=load_roster(folder, gang))
+            watch = self._make_watch(gang, again=again, roster=load_roster(folder, gang))
         except WireError as error:
             log.warning("job=%s attempt=%d has lost track of its ranks: %s", *gang.key, error)
-            watch = GangWatch(gang, again=again)
+            watch = self._make_watch(gang, again=again)
         watch.watch_extension(again=again)
-        run = self._loop.watched[gang.key] = Run(watch, now)
+        run = self._loop.watched[gang.key] = RunningAttempt(watch, now)
         run.joined = {other.key: now for other in run.gangs if other.key != gang.key}
-        try:
-            for other in run.gangs:
-                self._cores.recall(other, self._site())
-        except (OSError, WireError) as error:
-            log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
+        self._recall(run)
         return run
+
+    def _make_watch(
+        self, gang: Gang, *, again: bool = False, roster: Roster | None = None
+    ) -> GangWatch:
+        return GangWatch(gang, again=again, roster=roster)
+
+    def _recall(self, run: RunningAttempt) -> None:
+        """Take down what an attempt from before a restart has of its nodes."""
+        try:
+            for gang in run.gangs:
+                self._cores.recall(gang, self._site())
+        except (OSError, WireError) as error:
+            log.warning("job=%s attempt=%d has lost its description: %s", *run.key, error)
+
+    def _leave(self, key: Key) -> None:
+        """Its end is about to be reported."""
+        self._cores.give(key)
+        mark_of(self.state, folder_of(self.state, *key)).unlink(missing_ok=True)
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
@@ -236,11 +267,14 @@ class FleetEngine(SleepsOnNodes):
             if gang is not None and not mark_of(self.state, folder).exists():
                 return  # it ran, and its end was reported
             gang = gang or await self._prepare(job, on, attempt)
-            run = self._loop.watched[key] = Run(GangWatch(gang))
+            run = self._loop.watched[key] = RunningAttempt(self._make_watch(gang))
         elif run.submitting or run.watch.started:
             return
         run.submitting, run.submitted = True, None
-        self._loop.spawn(self._submit(run))
+        if run.watch.near:
+            await self._submit(run)
+        else:
+            self._loop.spawn(self._submit(run))
 
     async def _prepare(self, job: Job, on: Allocation, attempt: int) -> Gang:
         site = self._site()
@@ -262,17 +296,21 @@ class FleetEngine(SleepsOnNodes):
             raise
         return gang
 
-    async def _submit(self, run: Run) -> None:
+    async def _submit(self, run: RunningAttempt) -> None:
         """Until the manager has taken it, refused it, or it is no longer wanted."""
         gang = run.watch.gang
         while self._loop.watched.get(gang.key) is run and not run.asked:
+            end_if_asked()
             try:
                 async with self._slots:
                     await self._manager.submit(gang)
-            except Away as error:
+            except ControllerUnreachable as error:
                 log.warning("job=%s attempt=%d waits: %s", *gang.key, error.what)
                 await asyncio.sleep(AGAIN_S)
             except WeftError as error:
+                if run.watch.near:
+                    self._loop.end(run, ())
+                    raise
                 lost = isinstance(error, EngineError)  # not the job's doing
                 self._loop.end(run, [StartFailed(*gang.key, str(error), lost=lost)])
                 return
@@ -316,5 +354,5 @@ class FleetEngine(SleepsOnNodes):
         await self._changes.ask(run, job, to, epoch)
         self._loop.poke()
 
-    def _site(self) -> Site:
-        return Site(self.state, self._loop.machines, self._manager.abilities)
+    def _site(self) -> AttemptSite:
+        return AttemptSite(self.state, self._loop.machines, self._manager.abilities)

@@ -14,40 +14,40 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.base.errors import WireError
 from weft.core.errors import EngineError
 from weft.core.events.event import Event, NodeDown, NodeUp, Noticed
 from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
-from weft.engines.attempts.job_folders import mark_of
-from weft.engines.attempts.rounds import AttemptLoop, Turn, pause
-from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
-from weft.engines.fleet.folders import ask_to_stop
+from weft.engines.attempts.job_folders import set_aside
+from weft.engines.attempts.rounds import MACHINE_WIDE, AttemptLoop, Turn, pause
+from weft.engines.fleet.attempts import PEERS_GRACE_S, RunningAttempt, next_step
 from weft.engines.fleet.port import (
-    Away,
+    AttemptObservation,
+    AttemptPhase,
     Channel,
     Closing,
+    ControllerUnreachable,
     Gang,
-    Health,
     Key,
     Machine,
     Manager,
-    Observation,
-    Phase,
+    NodeHealth,
 )
-from weft.wire.attempt import folder_of
-from weft.wire.errors import WireError
+from weft.engines.fleet.requests import ask_to_stop
 
 log = logging.getLogger(__name__)
 
 READ_S = 0.2  # between two looks into the folders
+SHORTEST_PAUSE_S = 0.005  # the same where agents wake us
 LOOK_S = 1.0  # between two questions to the manager
 HURRY_S = 0.25  # the same while only its word is missing
 
 
 @dataclass
-class FleetLoop(AttemptLoop[Run]):
-    """Those that `manager` runs; `what` is the controller in words for people.
+class FleetLoop(AttemptLoop[RunningAttempt]):
+    """Watcher of attempts that `manager` runs; `what` is the controller in words for people.
 
     `bring_on` is called for every attempt that goes on, after its agents were heard.
     """
@@ -56,15 +56,15 @@ class FleetLoop(AttemptLoop[Run]):
     channel: Channel
     what: str
     machines: dict[NodeId, Machine] = field(default_factory=dict)
-    bring_on: Callable[[Run, float], Awaitable[None]] | None = None
-    _seen: Mapping[Key, Observation] = field(default_factory=dict)
+    bring_on: Callable[[RunningAttempt, float], Awaitable[None]] | None = None
+    _seen: Mapping[Key, AttemptObservation] = field(default_factory=dict)
     _asked: float = -1.0  # when the question began that `_seen` answers
     _away: tuple[float, str] | None = None
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def health(self) -> EngineHealth:
-        """Whether the controller answers and the folders can be read."""
+        """Contact with the controller and the folders."""
         troubles = [*self._rounds.troubles.values()]
         if self._away is not None:
             since, why = self._away
@@ -72,9 +72,9 @@ class FleetLoop(AttemptLoop[Run]):
                 f"no answer from {self.what} for {time.monotonic() - since:.0f} s: {why}"
             )
         out_of_use = [
-            OutOfUse(machine.node, machine.health is Health.DRAINING, machine.reason)
+            OutOfUse(machine.node, machine.health is NodeHealth.DRAINING, machine.reason)
             for machine in self.machines.values()
-            if machine.health is not Health.UP
+            if machine.health is not NodeHealth.UP
         ]
         devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
@@ -104,7 +104,7 @@ class FleetLoop(AttemptLoop[Run]):
         """Devices that jobs of others hold: as many as there are, of those that ours do not."""
         taken = {}
         for name, machine in self.machines.items():
-            if machine.taken and machine.health is Health.UP:
+            if machine.taken and machine.health is NodeHealth.UP:
                 parts = (part for run in self.watched.values() for part in run.watch.gang.parts)
                 ours = {gpu for part in parts if part.node == name for gpu in part.gpus}
                 free = [gpu for gpu in range(machine.node.gpus) if gpu not in ours]
@@ -114,7 +114,9 @@ class FleetLoop(AttemptLoop[Run]):
 
     def up(self) -> list[Node]:
         """The nodes that jobs can be put on."""
-        return [machine.node for machine in self.machines.values() if machine.health is Health.UP]
+        return [
+            machine.node for machine in self.machines.values() if machine.health is NodeHealth.UP
+        ]
 
     # ---- life
 
@@ -138,8 +140,9 @@ class FleetLoop(AttemptLoop[Run]):
         await self.channel.fetch([folder for run in runs.values() for folder in run.watch.folders])
         if wrong := await self._read_all(runs):
             raise wrong[0]
+        await asyncio.sleep(SHORTEST_PAUSE_S)
 
-    async def _settle(self, attempt: Run, error: Exception | None, now: float) -> None:
+    async def _settle(self, attempt: RunningAttempt, error: Exception | None, now: float) -> None:
         if error is not None:
             raise error
         run, key = attempt, attempt.key
@@ -157,6 +160,9 @@ class FleetLoop(AttemptLoop[Run]):
         if step.hurry:
             self._hurry.set()
         if step.tell:
+            if run.watch.near and run.watch.spoilt:
+                folder = run.watch.parts[0].part.folder
+                await self.run(lambda: set_aside(self.root, folder))
             self.end(run, run.watch.verdict(asked=run.asked))
             return
         if self.bring_on is not None:
@@ -165,51 +171,57 @@ class FleetLoop(AttemptLoop[Run]):
             run.pending = run.waiting
             self.told(Noticed(*key, "info", f"{self.what} has not started it yet: {run.waiting}"))
 
-    async def ask(self, run: Run, grace_s: float) -> None:
+    async def ask(self, run: RunningAttempt, grace_s: float) -> None:
         """Leave a request to leave for its agents."""
         gang = run.watch.gang
         if await self.ask_parts(run, gang, grace_s):
             await self.cancel(run)
         self._poke.set()
 
-    async def ask_parts(self, run: Run, gang: Gang, grace_s: float) -> bool:
-        """The same for some of its parts; whether none of these has an agent, or ever will."""
+    async def ask_parts(self, run: RunningAttempt, gang: Gang, grace_s: float) -> bool:
+        """Ask some parts of an attempt to leave.
+
+        True if none of these has an agent, or ever will.
+        """
         try:
             asked = await asyncio.to_thread(ask_to_stop, gang, grace_s)
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
-            raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
+            machine_wide = isinstance(error, OSError) and error.errno in MACHINE_WIDE
+            if not run.watch.near or machine_wide:
+                raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
+            run.watch.spoil(str(error))
+            return False
         for folder in asked.unclaimed:  # no agent will come, so there is nothing to stop gracefully
             run.watch.revoke(folder)
         return len(asked.unclaimed) == len(gang.parts)
 
-    async def cancel(self, run: Run) -> None:
+    async def cancel(self, run: RunningAttempt) -> None:
         """Have the manager end it; one that is away is asked again."""
         for gang in run.gangs:
             await self.cancel_gang(gang.key)
 
     async def cancel_gang(self, key: Key) -> None:
-        """The same for what was submitted together."""
+        """Have the manager end what was submitted together."""
         try:
             await self.manager.cancel(key)
-        except Away as error:
+        except ControllerUnreachable as error:
             log.warning("job=%s attempt=%d is not ended yet: %s", *key, error.what)
         self._hurry.set()
 
     def is_gone(self, key: Key, since: float | None) -> bool:
-        """Whether the manager has nothing of a gang, asked after `since`, when it took it."""
+        """True if the manager has nothing of a gang, asked after `since`, when it took it."""
         if since is None or self._away is not None or self._asked <= since:
             return False
         seen = self._seen.get(key)
-        return seen is None or seen.phase in (Phase.ENDED, Phase.LOST)
+        return seen is None or seen.phase in (AttemptPhase.ENDED, AttemptPhase.LOST)
 
-    def end(self, run: Run, events: Sequence[Event]) -> None:
-        """It is over: nothing more is reported of it."""
+    def end(self, run: RunningAttempt, events: Sequence[Event]) -> None:
+        """Report nothing more of an attempt that is over."""
         key = run.key
         if self.watched.get(key) is not run:
             return
         del self.watched[key]
-        mark_of(self.root, folder_of(self.root, *key)).unlink(missing_ok=True)
         for gang in run.gangs:
             self.left(gang.key)
         self.left(key)
@@ -228,9 +240,9 @@ class FleetLoop(AttemptLoop[Run]):
         await pause(self._hurry, LOOK_S - HURRY_S)
         began = time.monotonic()
         try:
-            seen = await self.manager.look()
+            seen = await self.manager.poll()
             machines = await self.manager.nodes()
-        except Away as error:
+        except ControllerUnreachable as error:
             if self._away is None:
                 log.warning("%s does not answer: %s", self.what, error.what)
                 self._away = (began, error.what)
@@ -244,12 +256,15 @@ class FleetLoop(AttemptLoop[Run]):
         self._poke.set()
         ours = {gang.key for run in self.watched.values() for gang in run.gangs} | {*self.watched}
         for key, observation in seen.items():
-            if key not in ours and observation.phase in (Phase.PENDING, Phase.RUNNING):
+            if key not in ours and observation.phase in (
+                AttemptPhase.PENDING,
+                AttemptPhase.RUNNING,
+            ):
                 await self._end_stranger(key)
 
     async def _end_stranger(self, key: Key) -> None:
         log.warning("job=%s attempt=%d runs but belongs to no job; ending it", *key)
-        with contextlib.suppress(Away):
+        with contextlib.suppress(ControllerUnreachable):
             await self.manager.cancel(key)
 
     def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
@@ -257,16 +272,20 @@ class FleetLoop(AttemptLoop[Run]):
         was, self.machines = self.machines, {machine.node.id: machine for machine in machines}
         for name, old in was.items():
             new = self.machines.get(name)
-            if new is None or new.health is Health.DOWN:
+            if new is None or new.health is NodeHealth.DOWN:
                 why = "it is not there any more" if new is None else new.reason
                 for run in self.watched.values():
                     run.watch.lose((name,), f"node {name} is down: {why}")
-            if tell and old.health is Health.UP and (new is None or new.health is not Health.UP):
+            if (
+                tell
+                and old.health is NodeHealth.UP
+                and (new is None or new.health is not NodeHealth.UP)
+            ):
                 log.warning(
                     "node=%s is out of use: %s", name, "gone" if new is None else new.reason
                 )
                 self.told(NodeDown(name))
         for name, new in self.machines.items():
-            old_node = was[name].node if name in was and was[name].health is Health.UP else None
-            if tell and new.health is Health.UP and new.node != old_node:
+            old_node = was[name].node if name in was and was[name].health is NodeHealth.UP else None
+            if tell and new.health is NodeHealth.UP and new.node != old_node:
                 self.told(NodeUp(new.node))

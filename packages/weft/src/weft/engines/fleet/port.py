@@ -23,12 +23,12 @@ from weft.frozen import frozen
 Key = tuple[JobId, int]  # job and attempt
 
 
-class Away(WeftError):  # noqa: N818 - a state of the controller, not a failure of anyone
+class ControllerUnreachable(WeftError):  # noqa: N818 - a state of the controller, not a failure of anyone
     """The controller cannot be reached: nothing is known, and nothing is lost for it."""
 
 
 @frozen
-class Part:
+class AttemptPart:
     """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
 
     `gpus` are device numbers where the manager takes them exactly, else only their number counts.
@@ -53,14 +53,14 @@ class Gang:
     `name` is what people call the job. A `time_limit_s` of 0 is none; it bounds the attempt with
     all its grace times, so that a manager may end it then. `image` is a container's, empty for the
     nodes' own software, and sees `volumes` besides. `asked` are variables of the job that its
-    manager reads as requests. `priority` is the job's class by name (`weft.core.model.priorities`).
+    manager reads as requests. `priority` is the job's class by name (`weft.core.model.job`).
     """
 
     job: JobId
     attempt: int
     name: str
     tenant: str
-    parts: tuple[Part, ...]
+    parts: tuple[AttemptPart, ...]
     time_limit_s: float = 0.0
     grace_s: float = 30.0
     image: str = ""
@@ -70,12 +70,12 @@ class Gang:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """The key that it is known by."""
         return self.job, self.attempt
 
 
-class Phase(StrEnum):
-    """How far a manager has brought an attempt."""
+class AttemptPhase(StrEnum):
+    """The phase to which a manager has brought an attempt."""
 
     PENDING = "pending"  # accepted, not begun
     RUNNING = "running"  # some of its agents may have processes
@@ -84,22 +84,22 @@ class Phase(StrEnum):
 
 
 @frozen
-class Observation:
-    """What a manager says about one attempt.
+class AttemptObservation:
+    """An observation of a manager about one attempt.
 
     `reason` is why it is pending, ended or lost, in words for people. `code` is the exit code it
     knows, negative for a signal; None where it knows none. `nodes` are those that were lost: with
     RUNNING some of its nodes, the others still have processes.
     """
 
-    phase: Phase
+    phase: AttemptPhase
     reason: str = ""
     code: int | None = None
     nodes: tuple[NodeId, ...] = ()
 
 
-class Health(StrEnum):
-    """Whether jobs can be put on a node."""
+class NodeHealth(StrEnum):
+    """The fitness of a node for jobs."""
 
     UP = "up"
     DRAINING = "draining"  # what runs there may end in peace, nothing more is put there
@@ -124,7 +124,7 @@ class Machine:
     """
 
     node: Node
-    health: Health = Health.UP
+    health: NodeHealth = NodeHealth.UP
     reason: str = ""
     address: str = "127.0.0.1"
     taken: int = 0
@@ -134,7 +134,7 @@ class Machine:
 
 @frozen
 class Abilities:
-    """What a manager can do; each is checked by `weft.testing.check_engine`.
+    """The abilities of a manager; each is checked by `weft.testing.check_engine`.
 
     `controls` are the allocation fields that it honours, `exact_devices` says that a part has
     exactly the devices that were asked for, else they are learnt from CUDA_VISIBLE_DEVICES there.
@@ -145,7 +145,9 @@ class Abilities:
     `tokens/NODE` of the state, which is named by a discipline. `sleeps` says that devices of a
     frozen attempt can be given to another one. `as_users` says that agents themselves run as their
     job's user, where it has one. `frees` is the least of an attempt that gives its devices back
-    while the rest goes on: a single device, a part, or only all that was submitted together.
+    while the rest goes on: a single device, a part, or only all that was submitted together. `near`
+    says that agents are processes of this machine: the engine itself sees whether they live, and
+    the last word of an agent is the end of all that it started.
     """
 
     controls: Controls
@@ -158,10 +160,11 @@ class Abilities:
     sleeps: bool = False
     as_users: bool = False
     frees: Literal["device", "part", "gang"] = "gang"
+    near: bool = False
 
 
 def name_extension(job: JobId, epoch: int) -> JobId:
-    """What parts that join a running attempt are submitted as: a gang of their own.
+    """The name under which parts that join a running attempt are submitted: a gang of their own.
 
     No job is called so: its id would have a space.
     """
@@ -182,7 +185,7 @@ class Manager(Protocol):
 
     @property
     def abilities(self) -> Abilities:
-        """What it can do; may be read after `open`."""
+        """Its abilities; may be read after `open`."""
         ...
 
     async def open(self, owner: str) -> None:
@@ -213,13 +216,13 @@ class Manager(Protocol):
         """End it at once, without grace; fine for one that is not there."""
         ...
 
-    async def look(self) -> Mapping[Key, Observation]:
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
         """All attempts of this owner in one question; ended ones may be left out."""
         ...
 
 
 class Channel(Protocol):
-    """How the files of parts reach their nodes and come back; everything is read and written here.
+    """The way of parts' files to their nodes and back; everything is read and written here.
 
     The engine writes `spec.json`, `stop.json`, `adjust.json` below its own state folder, and
     reads `events.jsonl`, `beat` and rank logs there. On a shared file system that is all.
@@ -238,7 +241,7 @@ class SharedFolder:
     """The state folder is on a file system that all nodes have: there is nothing to carry."""
 
     async def send(self, files: Sequence[Path]) -> None:
-        """They are there."""
+        """Do nothing: the files are there."""
 
     async def fetch(self, folders: Sequence[Path]) -> None:
-        """They are here."""
+        """Do nothing: the files are here."""

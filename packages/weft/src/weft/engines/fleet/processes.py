@@ -18,9 +18,18 @@ from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Wants
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
-from weft.engines.attempts.spawn import reap, spawn
+from weft.engines.attempts.own_processes import reap, spawn
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    Abilities,
+    AttemptObservation,
+    AttemptPhase,
+    ControllerUnreachable,
+    Gang,
+    Key,
+    Machine,
+    NodeHealth,
+)
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.wire.attempt import AGENT_LOG, TAG, job_folder, read_json, write_whole
 from weft.wire.processes import alive, descendants, find_tagged, kill_all, start_time
@@ -40,7 +49,6 @@ class ProcessManager:
         self._children: set[int] = set()
 
     async def open(self, owner: str) -> None:  # noqa: ARG002 - the folder is nobody else's
-        """Make the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._check_there()
 
@@ -48,10 +56,12 @@ class ProcessManager:
         """Agents go on."""
 
     async def nodes(self) -> Sequence[Machine]:
-        """Those that were asked for."""
+        """Return the nodes that were asked for."""
         self._check_there()
         return [
-            Machine(node, Health.DOWN, "taken away") if self._is_down(node.id) else Machine(node)
+            Machine(node, NodeHealth.DOWN, "taken away")
+            if self._is_down(node.id)
+            else Machine(node)
             for node in self._nodes
         ]
 
@@ -80,8 +90,7 @@ class ProcessManager:
             if not self._is_down(NodeId(node)):
                 await asyncio.to_thread(_kill, int(pid), began, folder)
 
-    async def look(self) -> Mapping[Key, Observation]:
-        """Whose agents live."""
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
         self._check_there()
         self._children = {pid for pid in self._children if not reap(pid)}
         seen = {}
@@ -90,14 +99,16 @@ class ProcessManager:
             seen[JobId(body["job"]), int(body["attempt"])] = self._see(body["agents"])
         return seen
 
-    def _see(self, agents: Mapping[str, Agent]) -> Observation:
+    def _see(self, agents: Mapping[str, Agent]) -> AttemptObservation:
         down = tuple(NodeId(node) for node in agents if self._is_down(NodeId(node)))
         there = [agent for node, agent in agents.items() if node not in down]
         lives = any(began is not None and alive(pid, began) for pid, began, _ in there)
         why = f"node {', '.join(down)} was taken away" if down else ""
         if lives:
-            return Observation(Phase.RUNNING, why, nodes=down)
-        return Observation(Phase.LOST if down else Phase.ENDED, why, nodes=down)
+            return AttemptObservation(AttemptPhase.RUNNING, why, nodes=down)
+        return AttemptObservation(
+            AttemptPhase.LOST if down else AttemptPhase.ENDED, why, nodes=down
+        )
 
     def _record(self, key: Key) -> Path:
         return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"
@@ -107,7 +118,7 @@ class ProcessManager:
 
     def _check_there(self) -> None:
         if (self._folder / AWAY).exists():
-            raise Away(f"{self._folder / AWAY} is there")
+            raise ControllerUnreachable(f"{self._folder / AWAY} is there")
 
 
 def _kill(pid: int, began: int | None, folder: str) -> None:

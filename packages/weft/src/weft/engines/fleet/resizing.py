@@ -1,9 +1,10 @@
 """Changes the ranks of attempts as they train, over all nodes of a fleet.
 
-New ranks are parts of their own: a gang that the manager is given beside the one that runs. All
-that must not be lost is in the attempt's folder (`roster`) and in what agents write, so that the
-next service goes on where this one was killed. A change that cannot be made is answered as failed
-once nothing of it is left; the job then goes through a checkpoint.
+New ranks are parts of their own: a gang that the manager is given beside the one that runs. On
+this machine the agent that is there starts them instead. All that must not be lost is in the
+attempt's folder (`roster`) and in what agents write, so that the next service goes on where this
+one was killed. A change that cannot be made is answered as failed once nothing of it is left; the
+job then goes through a checkpoint.
 """
 
 from __future__ import annotations
@@ -16,30 +17,40 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from weft.base.errors import WireError
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Resized, ResizeFailed
 from weft.core.model.job import Allocation, Job
-from weft.engines.attempts.request import adjustment
 from weft.engines.attempts.watch import nudge
-from weft.engines.fleet.attempts import Run
-from weft.engines.fleet.changing import Changing, Move
+from weft.engines.fleet.attempts import Changing, ResizeStep, RunningAttempt
 from weft.engines.fleet.fleet_loop import FleetLoop
-from weft.engines.fleet.folders import make_part
-from weft.engines.fleet.port import Away, Gang, Key, Part, name_extension
-from weft.engines.fleet.requests import RESIZE_LIMIT_S, Site, make_gang, make_specs
+from weft.engines.fleet.port import AttemptPart, ControllerUnreachable, Gang, Key
+from weft.engines.fleet.requests import RESIZE_LIMIT_S, AttemptSite, make_part, make_specs
 from weft.engines.fleet.roster import (
-    Change,
+    PendingChange,
     Roster,
+    check_change,
+    extend_part,
     find_added,
+    find_emptied,
     keep_parts,
     make_form,
-    number_parts,
     numbers_of,
+    plan_gang,
     save_roster,
 )
 from weft.engines.machine.cores import CorePools
-from weft.wire.attempt import ADJUST, CHANGE, SPEC, AttemptSpec, folder_of, read_json, write_whole
-from weft.wire.errors import WireError
+from weft.wire.attempt import (
+    ADJUST,
+    CHANGE,
+    RESIZE,
+    SPEC,
+    AttemptSpec,
+    folder_of,
+    read_json,
+    write_whole,
+)
+from weft.wire.ending import end_if_asked
 from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
@@ -50,17 +61,23 @@ TRY_S = 1.0  # between two tries to reach it
 
 @dataclass
 class GangChanges:
-    """The changes of all attempts that `loop` watches; `user` is whom a job runs as."""
+    """The changes of all attempts that `loop` watches; `user` is whom a job runs as.
+
+    New ranks may take `limit_s` to be ready, and all as long to switch. Where the agent that is
+    there starts new ranks itself, `describe` makes what it must know of the attempt by then.
+    """
 
     loop: FleetLoop
     cores: CorePools
-    site: Callable[[], Site]
+    site: Callable[[], AttemptSite]
     user: Callable[[Job], Identity | None]
+    limit_s: float = RESIZE_LIMIT_S
+    describe: Callable[[Job, Allocation, int], AttemptSpec] | None = None
     _next: dict[Key, tuple[Job, Allocation, int]] = field(default_factory=dict)
 
     # ---- requests
 
-    async def ask(self, run: Run, job: Job, to: Allocation, epoch: int) -> None:
+    async def ask(self, run: RunningAttempt, job: Job, to: Allocation, epoch: int) -> None:
         """Begin a change, or have it take the place of the one that is under way."""
         answer = run.watch.roster.answer
         if run.changing is not None:
@@ -74,14 +91,14 @@ class GangChanges:
         else:
             await self._begin(run, job, to, epoch)
 
-    def resume(self, run: Run) -> None:
+    def resume(self, run: RunningAttempt) -> None:
         """Go on with a change from before a restart: agents' logs say how far it has come."""
         roster, now = run.watch.roster, time.monotonic()
         if roster.change is None:
             return
         request = read_json(roster.parts[0].folder / CHANGE) or {}
         pending = request if request.get("epoch") == roster.change.epoch else {}
-        run.changing = Changing(roster.change, RESIZE_LIMIT_S, now, resumed=True)
+        run.changing = Changing(roster.change, self.limit_s, now, resumed=True)
         run.changing.asked = now if "form" in pending or "drop" in pending else 0.0
         run.changing.dropping = "drop" in pending
         if roster.change.extension is not None and not run.asked:
@@ -89,44 +106,52 @@ class GangChanges:
         run.changing.refused = run.asked
         self.loop.spawn(self._redo(run, run.changing, pending))
 
-    async def _redo(self, run: Run, changing: Changing, pending: Mapping[str, Any]) -> None:
-        """What may have been cut short: agents take no notice of a request that they know."""
+    async def _redo(
+        self, run: RunningAttempt, changing: Changing, pending: Mapping[str, Any]
+    ) -> None:
+        """Repeat what may have been cut short: agents ignore a request that they know."""
         change, watch = changing.change, run.watch
         members = [member.part for member in watch.members]
         parts = watch.gang.parts if "form" in pending else members if pending else members[:1]
         added = () if change.extension is None else change.extension.parts
         try:
-            await self._tell_parts(parts, pending or {"epoch": change.epoch, "meet": True})
+            await self._tell_parts(parts, pending or _meet(change))
             await self.loop.channel.send([part.folder / SPEC for part in added])
         except EngineError as error:
             log.warning("job=%s attempt=%d is not asked again: %s", *run.key, error)
         await self._submit(run, changing)
 
-    async def _begin(self, run: Run, job: Job, to: Allocation, epoch: int) -> None:
+    async def _begin(self, run: RunningAttempt, job: Job, to: Allocation, epoch: int) -> None:
         watch, site = run.watch, self.site()
         if run.asked or watch.broken or not watch.started:
             raise EngineError(f"attempt {run.key[1]} of job {job.id!r} is not running")
         before = watch.roster
         kept = keep_parts(before, to, site.abilities)
         added = find_added(kept, to)
-        _check(before, kept, to, job, several=watch.several)
-        change = _plan(before, kept, job, to, run.key[1], epoch, site, added)
+        if not watch.able:
+            raise EngineError("its ranks cannot change as they train")
+        check_change(before, kept, to, job, several=watch.several)
+        if self.describe is not None:
+            spec = await asyncio.to_thread(self.describe, job, to, run.key[1])
+            change = extend_part(before, kept[0], added, epoch, spec)
+        else:
+            change = plan_gang(before, kept, job, to, run.key[1], epoch, site, added)
         specs = self._specs(job, to, change, site)
         count = before.next_number + len(change.new)
         watch.roster = replace(before, next_number=count, change=change, several=watch.several)
-        run.changing = changing = Changing(change, RESIZE_LIMIT_S, time.monotonic())
+        run.changing = changing = Changing(change, self.limit_s, time.monotonic())
         watch.watch_extension()
         try:
             files = await asyncio.to_thread(self._write, run, specs)
-            await self._tell_parts(before.parts[:1], {"epoch": epoch, "meet": True})
+            await self._tell_parts(before.parts[:1], _meet(change))
             await self.loop.channel.send(files)
         except (OSError, EngineError) as error:
             changing.failed, changing.refused = f"it cannot be written: {error}", True
         self.loop.spawn(self._submit(run, changing))
 
     def _specs(
-        self, job: Job, to: Allocation, change: Change, site: Site
-    ) -> list[tuple[Part, AttemptSpec]]:
+        self, job: Job, to: Allocation, change: PendingChange, site: AttemptSite
+    ) -> list[tuple[AttemptPart, AttemptSpec]]:
         gang = change.extension
         if gang is None:
             return []
@@ -138,32 +163,43 @@ class GangChanges:
             "members": numbers_of(change.parts),
             "user": self.user(job),
             "job": job.id,
-            "pty": False,
         }
         return [
-            (part, replace(spec, node_rank=at + i, first_rank=part.numbers[0], **same))
+            (
+                part,
+                replace(
+                    spec,
+                    run=replace(spec.run, pty=False),
+                    node_rank=at + i,
+                    first_rank=part.numbers[0],
+                    **same,
+                ),
+            )
             for i, (part, spec) in enumerate(
                 zip(gang.parts, make_specs(job, to, gang, site, cores), strict=True)
             )
         ]
 
-    def _write(self, run: Run, specs: Sequence[tuple[Part, AttemptSpec]]) -> list[Path]:
+    def _write(
+        self, run: RunningAttempt, specs: Sequence[tuple[AttemptPart, AttemptSpec]]
+    ) -> list[Path]:
         as_users = self.site().abilities.as_users
         for part, spec in specs:
             make_part(self.loop.root, run.watch.gang, part, spec, as_users=as_users)
         save_roster(folder_of(self.loop.root, *run.key), run.watch.roster)
         return [part.folder / SPEC for part, _ in specs]
 
-    async def _submit(self, run: Run, changing: Changing) -> None:
+    async def _submit(self, run: RunningAttempt, changing: Changing) -> None:
         """Until the manager has those that join, refuses them, or they are no longer wanted."""
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
+            end_if_asked()
             if changing.failed or changing.superseded:
                 self._refuse(run, changing, gang)
                 return
             try:
                 await self.loop.manager.submit(gang)
-            except Away as error:
+            except ControllerUnreachable as error:
                 log.warning("job=%s attempt=%d cannot grow yet: %s", *run.key, error.what)
                 await asyncio.sleep(TRY_S)
             except WeftError as error:
@@ -174,15 +210,15 @@ class GangChanges:
                 break
         self.loop.hurry()
 
-    def _refuse(self, run: Run, changing: Changing, gang: Gang) -> None:
-        """It is not submitted, unless a service before us did: then the manager knows."""
+    def _refuse(self, run: RunningAttempt, changing: Changing, gang: Gang) -> None:
+        """Refuse a change; nothing is submitted, unless a service before us did."""
         changing.refused = True
         if changing.resumed:
             run.joined[gang.key] = time.monotonic()
 
     # ---- what follows
 
-    async def bring_on(self, run: Run, now: float) -> None:
+    async def bring_on(self, run: RunningAttempt, now: float) -> None:
         """Do what the change of an attempt needs next, if there is one."""
         changing, watch = run.changing, run.watch
         notes, watch.notes = watch.notes, []
@@ -190,7 +226,7 @@ class GangChanges:
             await self._begin_next(run)
             return
         for note in notes:
-            changing.hear(note)
+            changing.on_note(note)
         if changing.adopted:
             watch.commit()
         ending = run.asked or watch.broken or all(part.over for part in watch.members)
@@ -202,63 +238,73 @@ class GangChanges:
             leavers_gone=changing.adopted and self._leavers_gone(run, changing),
         )
         match move:
-            case Move.FORM:
+            case ResizeStep.FORM:
                 form = make_form(watch.roster, changing.change, changing.store)
                 request = {"epoch": form.epoch, "form": asdict(form)}
                 await self._tell_parts(watch.gang.parts, request)
                 changing.asked = now
-            case Move.DROP:
+            case ResizeStep.DROP:
                 why = changing.failed or "another change is wanted"
                 parts = [member.part for member in watch.members]
                 await self._tell_parts(parts, {"epoch": changing.change.epoch, "drop": why})
                 changing.dropping = True
-            case Move.END:
+            case ResizeStep.END:
                 await self._end_joiners(run, changing, now)
-            case Move.FAIL:
+            case ResizeStep.FAIL:
                 await self._fail(run, changing, tell=not ending)
-            case Move.FINISH:
+            case ResizeStep.FINISH:
                 await self._finish(run, changing)
-            case Move.WAIT if changing.adopted:
+            case ResizeStep.WAIT if changing.adopted:
                 await self._end_leavers(run, changing, now)
 
-    def _joiners_gone(self, run: Run, changing: Changing) -> bool:
+    def _joiners_gone(self, run: RunningAttempt, changing: Changing) -> bool:
+        if changing.change.start:
+            return changing.closed == "undone"
         gang = changing.change.extension
         if gang is None or (changing.refused and gang.key not in run.joined):
             return True
         return self.loop.is_gone(gang.key, run.joined.get(gang.key))
 
-    def _leavers_gone(self, run: Run, changing: Changing) -> bool:
-        """Whether no process is left of those that leave, and their managers' parts are free."""
+    def _leavers_gone(self, run: RunningAttempt, changing: Changing) -> bool:
+        """True if no process is left of those that leave, and their managers' parts are free."""
+        if changing.change.start:
+            return changing.closed == "settled"
         roster = run.watch.roster
         over = {watch.part.folder for watch in run.watch.parts if watch.over}
         left = roster.leaving.items()
         if not all(number in changing.gone or part.folder in over for number, part in left):
             return False
-        return all(self.loop.is_gone(gang.key, self._since(run, gang)) for gang in _emptied(roster))
+        return all(
+            self.loop.is_gone(gang.key, self._since(run, gang)) for gang in find_emptied(roster)
+        )
 
-    def _since(self, run: Run, gang: Gang) -> float | None:
+    def _since(self, run: RunningAttempt, gang: Gang) -> float | None:
         return run.submitted if gang.key == run.key else run.joined.get(gang.key)
 
-    async def _end_joiners(self, run: Run, changing: Changing, now: float) -> None:
+    async def _end_joiners(self, run: RunningAttempt, changing: Changing, now: float) -> None:
         gang = changing.change.extension
-        if gang is None or now - changing.ended < AGAIN_S:
+        if now - changing.ended < AGAIN_S:
             return
         first, changing.ended = changing.ended == float("-inf"), now
+        if gang is None:
+            parts = [member.part for member in run.watch.members]
+            await self._tell_parts(parts, {"epoch": changing.change.epoch, "undo": True})
+            return
         if await self.loop.ask_parts(run, gang, 0.0) or not first:
             await self.loop.cancel_gang(gang.key)
         self.loop.hurry()
 
-    async def _end_leavers(self, run: Run, changing: Changing, now: float) -> None:
-        """Those that a manager still has though they ended a while ago."""
+    async def _end_leavers(self, run: RunningAttempt, changing: Changing, now: float) -> None:
+        """End parts that a manager still has though they left a while ago."""
         if changing.ended == float("-inf"):
             changing.ended = now
         self.loop.hurry()
         if now - changing.ended > 2 * AGAIN_S:
             changing.ended = now
-            for gang in _emptied(run.watch.roster):
+            for gang in find_emptied(run.watch.roster):
                 await self.loop.cancel_gang(gang.key)
 
-    async def _fail(self, run: Run, changing: Changing, *, tell: bool) -> None:
+    async def _fail(self, run: RunningAttempt, changing: Changing, *, tell: bool) -> None:
         change = changing.change
         answer = {"epoch": change.epoch, "failed": changing.failed}
         roster = replace(run.watch.roster, change=None, answer=answer)
@@ -269,20 +315,20 @@ class GangChanges:
             run.joined.pop(change.extension.key, None)
         await self._close(run, roster, answer if tell and not changing.superseded else {})
 
-    async def _let_go(self, run: Run, gang: Gang) -> None:
-        """Of a lost node: should it be only cut off, what runs there ends as soon as it can."""
+    async def _let_go(self, run: RunningAttempt, gang: Gang) -> None:
+        """End a gang on a lost node: what runs there ends as soon as it can."""
         try:
             await self.loop.ask_parts(run, gang, 0.0)
         except EngineError as error:
             log.warning("job=%s attempt=%d has new ranks that are not asked: %s", *run.key, error)
         await self.loop.cancel_gang(gang.key)
 
-    async def _finish(self, run: Run, changing: Changing) -> None:
+    async def _finish(self, run: RunningAttempt, changing: Changing) -> None:
         """The devices that were left are free, and the new ones are the attempt's."""
         change = changing.change
         ready_s = max(changing.asked - changing.began, 0.0) if change.new else 0.0
         answer = {"epoch": change.epoch, "pause_s": changing.pause_s, "prepare_s": ready_s}
-        gone = _emptied(run.watch.roster)
+        gone = find_emptied(run.watch.roster)
         try:
             await self._send_terms(change)
         except EngineError as error:
@@ -293,7 +339,7 @@ class GangChanges:
         roster = run.watch.roster.finish(answer)
         await self._close(run, roster, {} if changing.superseded else answer)
 
-    async def _close(self, run: Run, roster: Roster, answer: Mapping[str, Any]) -> None:
+    async def _close(self, run: RunningAttempt, roster: Roster, answer: Mapping[str, Any]) -> None:
         folder = folder_of(self.loop.root, *run.key)
         await asyncio.to_thread(save_roster, folder, roster)
         run.watch.settle(roster)
@@ -302,7 +348,7 @@ class GangChanges:
             self._tell(run, answer)
         await self._begin_next(run)
 
-    async def _begin_next(self, run: Run) -> None:
+    async def _begin_next(self, run: RunningAttempt) -> None:
         """The change that waited until now, if one did."""
         if run.key in self._next and not run.watch.unread:
             job, to, epoch = self._next.pop(run.key)
@@ -311,7 +357,7 @@ class GangChanges:
             except EngineError as error:
                 self.loop.told(ResizeFailed(*run.key, epoch, str(error)))
 
-    def _tell(self, run: Run, answer: Mapping[str, Any]) -> None:
+    def _tell(self, run: RunningAttempt, answer: Mapping[str, Any]) -> None:
         epoch = int(answer["epoch"])
         if "failed" in answer:
             self.loop.told(ResizeFailed(*run.key, epoch, str(answer["failed"])))
@@ -321,8 +367,12 @@ class GangChanges:
 
     # ---- to the agents
 
-    async def _send_terms(self, change: Change) -> None:
+    async def _send_terms(self, change: PendingChange) -> None:
         def write() -> list[Path]:
+            if change.start:  # its agent has them, and so must the next service
+                current = {"epoch": change.epoch, "spec": change.start["spec"]}
+                write_whole(change.parts[0].folder / RESIZE, current)
+                return []
             for part in change.parts:
                 cores = AttemptSpec.read(part.folder / SPEC).cores
                 write_whole(part.folder / ADJUST, {**change.terms, "cores": cores})
@@ -331,7 +381,7 @@ class GangChanges:
 
         await self._send(write)
 
-    async def _tell_parts(self, parts: Sequence[Part], request: Mapping[str, Any]) -> None:
+    async def _tell_parts(self, parts: Sequence[AttemptPart], request: Mapping[str, Any]) -> None:
         def write() -> list[Path]:
             for part in parts:
                 write_whole(part.folder / CHANGE, dict(request))
@@ -348,40 +398,6 @@ class GangChanges:
         await self.loop.channel.send(files)
 
 
-def _plan(
-    before: Roster,
-    kept: tuple[Part, ...],
-    job: Job,
-    to: Allocation,
-    attempt: int,
-    epoch: int,
-    site: Site,
-    added: Sequence[Any],
-) -> Change:
-    terms = adjustment(to, "none", "")
-    if not added:
-        return Change(epoch, None, kept, terms)
-    gang = make_gang(job, to, attempt, site, added, epoch)
-    named = replace(gang, job=name_extension(job.id, epoch), name=f"{gang.name}+{epoch}")
-    extension = number_parts(named, before.next_number)
-    return Change(epoch, extension, (*kept, *extension.parts), terms)
-
-
-def _check(
-    before: Roster, kept: Sequence[Part], to: Allocation, job: Job, *, several: bool
-) -> None:
-    """EngineError for a change that is none, or that these ranks cannot make."""
-    old = numbers_of(before.parts)
-    if numbers_of(kept) == old and to.gpus == len(old):
-        raise EngineError("it has these devices already")
-    if not several and max(len(old), to.gpus) > 1:
-        raise EngineError("only a single rank is moved live on GPUs")
-    limited = job.launch is not None and job.launch.time_limit_s
-    if limited and (not kept or kept[0].folder != before.parts[0].folder):
-        raise EngineError("its time limit is counted on the node that it would leave")
-
-
-def _emptied(roster: Roster) -> list[Gang]:
-    """What was submitted together and has no part left after the change."""
-    stay = {part.folder for part in roster.change.parts} if roster.change is not None else set()
-    return [gang for gang in roster.gangs if not stay & {part.folder for part in gang.parts}]
+def _meet(change: PendingChange) -> dict[str, Any]:
+    """The first request of a change."""
+    return {"epoch": change.epoch, "meet": True, **change.start}

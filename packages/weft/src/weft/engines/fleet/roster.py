@@ -1,4 +1,4 @@
-"""Whose ranks an attempt's are while they come and go: planned without I/O, kept in its folder."""
+"""The ranks of an attempt while they come and go: planned without I/O, kept in its folder."""
 
 from __future__ import annotations
 
@@ -7,35 +7,47 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from weft.base.errors import WireError
+from weft.base.messages import GroupPlan
 from weft.core.errors import EngineError
-from weft.core.model.job import Allocation, Slice
-from weft.engines.fleet.port import Abilities, Gang, Part
-from weft.engines.fleet.requests import read_gang, read_part, write_gang, write_part
+from weft.core.model.job import Allocation, Job, Slice
+from weft.engines.attempts.request import adjustment
+from weft.engines.fleet.port import Abilities, AttemptPart, Gang, name_extension
+from weft.engines.fleet.requests import (
+    AttemptSite,
+    make_gang,
+    read_gang,
+    read_part,
+    write_gang,
+    write_part,
+)
 from weft.frozen import frozen
-from weft.wire.attempt import read_json, write_whole
-from weft.wire.errors import WireError
-from weft.wire.messages import Form
+from weft.wire.attempt import AttemptSpec, read_json, write_whole
 
 RANKS = "ranks.json"  # in an attempt's folder, once its ranks have changed
 
 
 @frozen
-class Change:
+class PendingChange:
     """The change `epoch` of an attempt, not answered yet.
 
     `extension` are the parts that join, None if none does; `parts` all that there are afterwards,
-    in the order of their ranks. `terms` are sent to agents when it is made.
+    in the order of their ranks. `terms` are sent to agents when it is made. `start` is what the
+    agent that is there needs to start new ranks itself, empty where these have agents of their own.
     """
 
     epoch: int
     extension: Gang | None
-    parts: tuple[Part, ...]
+    parts: tuple[AttemptPart, ...]
     terms: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def new(self) -> tuple[int, ...]:
         """The ranks that join, by number."""
-        return () if self.extension is None else numbers_of(self.extension.parts)
+        if self.extension is None:
+            return tuple(self.start.get("new", ()))
+        return numbers_of(self.extension.parts)
 
 
 @frozen
@@ -47,20 +59,20 @@ class Roster:
     """
 
     gangs: tuple[Gang, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[AttemptPart, ...]
     next_number: int
-    change: Change | None = None
+    change: PendingChange | None = None
     answer: Mapping[str, Any] = field(default_factory=dict)
     several: bool = False
 
     @property
     def every_gang(self) -> tuple[Gang, ...]:
-        """With those that join."""
+        """All gangs, with those that join."""
         joins = None if self.change is None else self.change.extension
         return self.gangs if joins is None else (*self.gangs, joins)
 
     @property
-    def leaving(self) -> dict[int, Part]:
+    def leaving(self) -> dict[int, AttemptPart]:
         """The parts of ranks that the change lets go, by number."""
         if self.change is None:
             return {}
@@ -77,7 +89,7 @@ class Roster:
 
 
 def begin_roster(gang: Gang) -> Roster:
-    """Of an attempt as it was started."""
+    """Return the roster of an attempt as it was started."""
     parts, number = [], 0
     for part in gang.parts:
         count = max(len(part.gpus), 1)
@@ -86,16 +98,16 @@ def begin_roster(gang: Gang) -> Roster:
     return Roster((gang,), tuple(parts), number)
 
 
-def numbers_of(parts: Sequence[Part]) -> tuple[int, ...]:
+def numbers_of(parts: Sequence[AttemptPart]) -> tuple[int, ...]:
     """The ranks in these parts, in their order."""
     return tuple(number for part in parts for number in part.numbers)
 
 
-def keep_parts(roster: Roster, to: Allocation, abilities: Abilities) -> tuple[Part, ...]:
-    """What stays of the parts on the devices `to`; EngineError if the rest cannot be given back."""
+def keep_parts(roster: Roster, to: Allocation, abilities: Abilities) -> tuple[AttemptPart, ...]:
+    """The parts that stay on the devices `to`; EngineError if the rest cannot be given back."""
     wanted = {(some.node, gpu) for some in to.slices for gpu in some.gpus}
     kept = {part.folder: _cut(part, wanted) for part in roster.parts}
-    stay = {folder for folder, part in kept.items() if part.gpus}
+    stay = {folder for folder, part in kept.items() if part.gpus or abilities.near}
     for part in roster.parts:
         if part.folder in stay and kept[part.folder] != part and abilities.frees != "device":
             raise EngineError(f"one device of {part.node} cannot be given back without the others")
@@ -106,7 +118,7 @@ def keep_parts(roster: Roster, to: Allocation, abilities: Abilities) -> tuple[Pa
     return tuple(kept[part.folder] for part in roster.parts if part.folder in stay)
 
 
-def find_added(kept: Sequence[Part], to: Allocation) -> list[Slice]:
+def find_added(kept: Sequence[AttemptPart], to: Allocation) -> list[Slice]:
     """The devices of `to` that no part has."""
     have = {(part.node, gpu) for part in kept for gpu in part.gpus}
     some = (
@@ -125,16 +137,69 @@ def number_parts(gang: Gang, first: int) -> Gang:
     return replace(gang, parts=tuple(parts))
 
 
-def make_form(roster: Roster, change: Change, store: str) -> Form:
+def extend_part(
+    roster: Roster, kept: AttemptPart, added: Sequence[Slice], epoch: int, spec: AttemptSpec
+) -> PendingChange:
+    """A change in which the agent of a part starts ranks on further devices, as `spec` says."""
+    gpus = tuple(gpu for some in added for gpu in some.gpus)
+    new = tuple(range(roster.next_number, roster.next_number + len(gpus)))
+    part = replace(
+        kept, gpus=kept.gpus + gpus, numbers=kept.numbers + new, cpus=spec.cpus, mem_gb=spec.mem_gb
+    )
+    start = {"spec": spec.as_json(), "numbers": part.numbers, "gpus": part.gpus, "new": new}
+    return PendingChange(epoch, None, (part,), start=start)
+
+
+def plan_gang(
+    before: Roster,
+    kept: tuple[AttemptPart, ...],
+    job: Job,
+    to: Allocation,
+    attempt: int,
+    epoch: int,
+    site: AttemptSite,
+    added: Sequence[Slice],
+) -> PendingChange:
+    """A change in which parts join, as a gang of their own."""
+    terms = adjustment(to, "none", "")
+    if not added:
+        return PendingChange(epoch, None, kept, terms)
+    gang = make_gang(job, to, attempt, site, added, epoch)
+    named = replace(gang, job=name_extension(job.id, epoch), name=f"{gang.name}+{epoch}")
+    extension = number_parts(named, before.next_number)
+    return PendingChange(epoch, extension, (*kept, *extension.parts), terms)
+
+
+def check_change(
+    before: Roster, kept: Sequence[AttemptPart], to: Allocation, job: Job, *, several: bool
+) -> None:
+    """EngineError for a change that is none, or that these ranks cannot make."""
+    old = numbers_of(before.parts)
+    if numbers_of(kept) == old and to.gpus == len(old):
+        raise EngineError("it has these devices already")
+    if not several and max(len(old), to.gpus) > 1:
+        raise EngineError("only a single rank is moved live on GPUs")
+    limited = job.launch is not None and job.launch.time_limit_s
+    if limited and (not kept or kept[0].folder != before.parts[0].folder):
+        raise EngineError("its time limit is counted on the node that it would leave")
+
+
+def find_emptied(roster: Roster) -> list[Gang]:
+    """Gangs submitted together that have no part left after the change."""
+    stay = {part.folder for part in roster.change.parts} if roster.change is not None else set()
+    return [gang for gang in roster.gangs if not stay & {part.folder for part in gang.parts}]
+
+
+def make_form(roster: Roster, change: PendingChange, store: str) -> GroupPlan:
     """The message to old and new ranks; the first of the old ones listens at `store`."""
     before, after = numbers_of(roster.parts), numbers_of(change.parts)
     kept = tuple(number for number in before if number in after)
     sources = (kept or before) if change.new else ()
     nodes = len({part.node for part in change.parts})
-    return Form(change.epoch, after, change.new, sources, store, before[0], nodes)
+    return GroupPlan(change.epoch, after, change.new, sources, store, before[0], nodes)
 
 
-def _cut(part: Part, wanted: set[tuple[Any, int]]) -> Part:
+def _cut(part: AttemptPart, wanted: set[tuple[Any, int]]) -> AttemptPart:
     both = zip(part.gpus, part.numbers, strict=False)
     stay = [(gpu, number) for gpu, number in both if (part.node, gpu) in wanted]
     if len(stay) == len(part.gpus):
@@ -169,12 +234,13 @@ def save_roster(folder: Path, roster: Roster) -> None:
             "extension": None if change.extension is None else write_gang(change.extension),
             "parts": [write_part(part) for part in change.parts],
             "terms": dict(change.terms),
+            "start": dict(change.start),
         }
     write_whole(folder / RANKS, body)
 
 
 def load_roster(folder: Path, gang: Gang) -> Roster:
-    """What `save_roster` wrote, or the ranks that `gang` began with."""
+    """The roster that `save_roster` wrote, or the ranks that `gang` began with."""
     body = read_json(folder / RANKS)
     if body is None:
         return begin_roster(gang)
@@ -191,13 +257,14 @@ def load_roster(folder: Path, gang: Gang) -> Roster:
         raise WireError(f"{folder / RANKS} is not ours: {error!r}") from error
 
 
-def _read_change(body: Mapping[str, Any] | None) -> Change | None:
+def _read_change(body: Mapping[str, Any] | None) -> PendingChange | None:
     if body is None:
         return None
     extension = body["extension"]
-    return Change(
+    return PendingChange(
         int(body["epoch"]),
         None if extension is None else read_gang(extension),
         tuple(map(read_part, body["parts"])),
         dict(body["terms"]),
+        dict(body.get("start", {})),
     )

@@ -1,4 +1,4 @@
-"""Reaching into attempts on other nodes, through doors that their agents open (`weft.wire.doors`).
+"""Reaching into attempts: on other nodes through doors that their agents open (`weft.wire.doors`).
 
 Whatever started the agents, this is the same: it needs that the service reaches the nodes by the
 addresses at which they reach each other.
@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.core.model.job import JobId
 from weft.core.protocols import Way
 from weft.engines.attempts.watch import nudge
 from weft.engines.fleet.fleet_loop import FleetLoop
-from weft.engines.fleet.port import Part
+from weft.engines.fleet.port import AttemptPart
 from weft.wire.attempt import read_json, write_whole
 from weft.wire.doors import (
     CALLER,
@@ -27,10 +28,10 @@ from weft.wire.doors import (
     REQUEST,
     Streams,
     encryption,
+    find_inside,
     prove,
     public_name,
 )
-from weft.wire.errors import WireError
 
 OPENING_S = 60.0  # for an agent to see the request, which a shared file system may show late
 PAUSE_S = 0.1
@@ -38,7 +39,7 @@ PAUSE_S = 0.1
 
 @dataclass
 class FleetSessions:
-    """Of the attempts that `loop` watches."""
+    """Sessions in the attempts that `loop` watches."""
 
     loop: FleetLoop
     _doors: dict[Path, tuple[str, str, int]] = field(default_factory=dict)
@@ -49,14 +50,18 @@ class FleetSessions:
         run = self.loop.watched.get((job, attempt))
         if run is None or not run.watch.started:
             return None
+        wish = f"port {to}" if isinstance(to, int) else to
+        if run.watch.near:
+            here = run.watch.parts[0]
+            inside = await find_inside(here.part.folder, wish, [*here.pids.values()])
+            return None if isinstance(inside, str) else inside
         parts = run.watch.gang.parts
         for part in parts if isinstance(to, int) else parts[:1]:
-            wish = f"port {to}" if isinstance(to, int) else to
             if (streams := await self._enter(part, wish)) is not None:
                 return streams
         return None
 
-    async def _enter(self, part: Part, wish: str) -> Streams | None:
+    async def _enter(self, part: AttemptPart, wish: str) -> Streams | None:
         known = self._doors.get(part.folder)
         if known is not None:
             with suppress(OSError):  # it has closed: no client connected for a while
@@ -66,7 +71,7 @@ class FleetSessions:
                 self._doors[part.folder] = await self._have_opened(part)
         return await _go_in(*self._doors[part.folder], wish)
 
-    async def _have_opened(self, part: Part) -> tuple[str, str, int]:
+    async def _have_opened(self, part: AttemptPart) -> tuple[str, str, int]:
         """The secret and the address of a new door."""
         folders = {
             part.folder for run in self.loop.watched.values() for part in run.watch.gang.parts

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: a pod's service account, or a kubeconfig."""
+"""The address of the API server and our account there: a pod's service account, or a kubeconfig."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Access:
 
 
 def find_access(kubeconfig: str = "", context: str = "") -> Access:
-    """By the file that is named, KUBECONFIG, a pod's service account, or ~/.kube/config."""
+    """Find access by the named file, KUBECONFIG, a pod's service account, or ~/.kube/config."""
     if kubeconfig:
         return read_kubeconfig(expand(kubeconfig), context)
     named = [path for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
@@ -74,7 +74,7 @@ def find_access(kubeconfig: str = "", context: str = "") -> Access:
 
 
 def read_account(folder: Path = ACCOUNT, environ: Mapping[str, str] = os.environ) -> Access:
-    """What every pod is given."""
+    """The access that every pod is given."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     at = f"[{host}]" if ":" in host else host
     return Access(
@@ -170,7 +170,7 @@ def _context(authority: str) -> ssl.SSLContext:
 
 
 def _inline(path: Path, body: Mapping[str, Any], key: str) -> str:
-    """What is in the file of that name, or in the kubeconfig itself."""
+    """The content of the file of that name, or of the kubeconfig itself."""
     if data := body.get(f"{key}-data"):
         try:
             return base64.b64decode(data, validate=True).decode()

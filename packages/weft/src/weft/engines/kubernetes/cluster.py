@@ -15,21 +15,44 @@ from typing import TypeVar
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
-from weft.engines.kubernetes.api import FORBIDDEN, MISSING, Api, ApiError, Object, Unreachable
-from weft.engines.kubernetes.claims import SLICES, class_of, with_slices
+from weft.engines.fleet.port import (
+    Abilities,
+    AttemptObservation,
+    AttemptPhase,
+    ControllerUnreachable,
+    Gang,
+    Key,
+    Machine,
+    NodeHealth,
+)
+from weft.engines.kubernetes.api import (
+    FORBIDDEN,
+    MISSING,
+    Api,
+    ApiError,
+    ApiServerUnreachable,
+    Object,
+    Watching,
+)
 from weft.engines.kubernetes.namespaces import Namespace
-from weft.engines.kubernetes.nodes import RACK, device_of, machine_of, read_nodes
-from weft.engines.kubernetes.pod_watch import Watching
+from weft.engines.kubernetes.nodes import (
+    RACK,
+    SLICES,
+    class_of,
+    device_of,
+    machine_of,
+    read_nodes,
+    with_slices,
+)
 from weft.engines.kubernetes.pods import (
-    Site,
+    PodSettings,
     check_volume,
     is_mounted,
     key_of,
     request_fairly,
 )
-from weft.engines.kubernetes.refusals import Refusals
 from weft.engines.kubernetes.sightings import (
+    Refusals,
     created_at,
     ended_at,
     is_over,
@@ -54,8 +77,8 @@ TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to te
 
 
 @frozen
-class Machines:
-    """How nodes are read: of `devices`, resources that jobs ask for, the first that a node has.
+class NodeReader:
+    """The way nodes are read: of `devices`, resources that jobs ask for, the first that a node has.
 
     `kind_label` and `rack_label` are the labels that give the kind of its GPUs, and its rack;
     `keep_cpus` and `keep_mem_gb` of each are left to other pods, `labels` chooses nodes, and `file`
@@ -81,9 +104,9 @@ class KubernetesCluster:
     def __init__(
         self,
         api: Api,
-        site: Site,
-        machines: Machines,
-        tenants: Mapping[str, Site] | None = None,
+        site: PodSettings,
+        machines: NodeReader,
+        tenants: Mapping[str, PodSettings] | None = None,
     ) -> None:
         self._api, self._site, self._machines = api, site, machines
         sites = tenants or {"": site}
@@ -194,13 +217,13 @@ class KubernetesCluster:
         ]
         if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
             return [self._believe(machine) for machine in machines]
-        self._well = {machine.node.id for machine in machines if machine.health is Health.UP}
+        self._well = {machine.node.id for machine in machines if machine.health is NodeHealth.UP}
         return machines
 
     def _believe(self, machine: Machine) -> Machine:
         """A node that was well before the server was away, and has not been seen since."""
-        silent = machine.health is Health.DOWN and machine.node.id in self._well
-        return replace(machine, health=Health.UP, reason="") if silent else machine
+        silent = machine.health is NodeHealth.DOWN and machine.node.id in self._well
+        return replace(machine, health=NodeHealth.UP, reason="") if silent else machine
 
     def check(self, job: Job) -> None:
         """Refuse a job whose tenant has no namespace, and one whose folder pods do not see."""
@@ -219,7 +242,7 @@ class KubernetesCluster:
                 "--engine kubernetes:mounts=CLAIM:/path",
             )
 
-    async def look(self) -> Mapping[Key, Observation]:
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
         """All attempts from our copy of their pods, once it is known to be fresh."""
         if time.monotonic() - self._touched > TOUCH_S:
             first = next(iter(self._spaces.values()))
@@ -234,7 +257,7 @@ class KubernetesCluster:
                     gangs.setdefault(key, []).append(pod)
         self._note_times(gangs)
         machines = await self.nodes()
-        down = [machine for machine in machines if machine.health is Health.DOWN]
+        down = [machine for machine in machines if machine.health is NodeHealth.DOWN]
         lost = {str(machine.node.id): machine.reason for machine in down}
         every = [pod for pods in gangs.values() for pod in pods]
         gpus = {machine.node.id: machine.node.gpus for machine in machines}
@@ -243,7 +266,7 @@ class KubernetesCluster:
         seen = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
         for key, parts in self._submitting.items():
             if len(gangs.get(key, ())) < parts:
-                seen[key] = Observation(Phase.PENDING, "its pods are being created")
+                seen[key] = AttemptObservation(AttemptPhase.PENDING, "its pods are being created")
         await self._clear_away(gangs, seen)
         return seen
 
@@ -284,9 +307,9 @@ class KubernetesCluster:
 
     def _see(
         self, key: Key, pods: Sequence[Object], lost: Mapping[str, str], stuck: set[str]
-    ) -> Observation:
+    ) -> AttemptObservation:
         if key in self._hopeless:
-            return Observation(Phase.ENDED, self._hopeless[key])
+            return AttemptObservation(AttemptPhase.ENDED, self._hopeless[key])
         return seen_of(pods, lost, stuck)
 
     def _note_times(self, gangs: Mapping[Key, Sequence[Object]]) -> None:
@@ -302,7 +325,7 @@ class KubernetesCluster:
         self._since = leaving
 
     async def _clear_away(
-        self, gangs: Mapping[Key, Sequence[Object]], seen: dict[Key, Observation]
+        self, gangs: Mapping[Key, Sequence[Object]], seen: dict[Key, AttemptObservation]
     ) -> None:
         """Delete pods that ended a while ago, and such as can never begin."""
         now = time.time()
@@ -310,16 +333,18 @@ class KubernetesCluster:
             if any("deletionTimestamp" in pod["metadata"] for pod in pods):
                 continue
             phase = seen[key].phase
-            if phase in (Phase.ENDED, Phase.LOST) and _ended_before(pods, now - ENDED_S):
+            if phase in (AttemptPhase.ENDED, AttemptPhase.LOST) and _ended_before(
+                pods, now - ENDED_S
+            ):
                 await self._clear(key)
-            elif phase is Phase.PENDING and (why := _why_never(pods, now)):
+            elif phase is AttemptPhase.PENDING and (why := _why_never(pods, now)):
                 self._hopeless[key] = why
-                seen[key] = Observation(Phase.ENDED, why)
+                seen[key] = AttemptObservation(AttemptPhase.ENDED, why)
                 await self._clear(key)
         self._hopeless = {key: why for key, why in self._hopeless.items() if key in gangs}
 
     async def _clear(self, key: Key) -> None:
-        with suppress(Away):  # next time
+        with suppress(ControllerUnreachable):  # next time
             await self.cancel(key)
 
     def _known_nodes(self) -> Sequence[Object]:
@@ -331,16 +356,16 @@ class KubernetesCluster:
             return nodes
         return with_slices(nodes, self._slices.last().values(), self._machines.devices)
 
-    def _away_or(self, look: Callable[[], T]) -> T:
+    def _away_or(self, ask: Callable[[], T]) -> T:
         try:
-            return look()
-        except Unreachable as error:
-            raise Away(error.what) from error
+            return ask()
+        except ApiServerUnreachable as error:
+            raise ControllerUnreachable(error.what) from error
         except ApiError as error:
             # A server that has just started knows no roles yet; and if ours were taken away, that
             # says nothing about jobs.
             if error.rights and self._opened:
-                raise Away(error.what) from error
+                raise ControllerUnreachable(error.what) from error
             raise
 
     async def _ask(self, question: Callable[[], T]) -> T:
@@ -356,7 +381,7 @@ def _ended_before(pods: Sequence[Object], at: float) -> bool:
 
 
 def _why_never(pods: Sequence[Object], now: float) -> str:
-    """Why they cannot begin: what is certain at once, an image that is not there after a while."""
+    """The reason why they cannot begin: what is certain at once, a missing image after a while."""
     for pod in pods:
         why, certain = why_hopeless(pod)
         if why and (certain or now - created_at(pod) > UNPULLED_S):

@@ -14,19 +14,18 @@ from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
-from weft.engines.kubernetes.claims import class_of
-from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
-from weft.engines.kubernetes.nodes import DEVICE, RACK, read_devices
+from weft.engines.kubernetes.cluster import KubernetesCluster, NodeReader
+from weft.engines.kubernetes.namespaces import NAMESPACE, read_classes, read_names, read_tenants
+from weft.engines.kubernetes.nodes import DEVICE, RACK, class_of, read_devices
 from weft.engines.kubernetes.pods import (
     ADDRESSES,
     PLACES,
     Mount,
-    Site,
+    PodSettings,
     is_mounted,
     own_ids,
     read_mounts,
 )
-from weft.engines.kubernetes.tenants import NAMESPACE, read_classes, read_names, read_tenants
 from weft.engines.machine.job_environment import check_names
 
 
@@ -87,7 +86,7 @@ class KubernetesEngine(FleetEngine):
         access = find_access(self.kubeconfig, self.context)
         site = self._make_site(self.namespace or access.namespace)
         devices = read_devices(self.device)
-        machines = Machines(
+        machines = NodeReader(
             devices=devices,
             kind_label=self.kind_label,
             rack_label=self.rack_label or RACK,
@@ -101,7 +100,7 @@ class KubernetesEngine(FleetEngine):
         super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
         self.job_objects = cluster.job_objects
 
-    def _make_site(self, namespace: str) -> Site:
+    def _make_site(self, namespace: str) -> PodSettings:
         if not self.image:
             raise InvalidConfig(
                 "engine 'kubernetes' needs the name of an image",
@@ -124,7 +123,7 @@ class KubernetesEngine(FleetEngine):
         self._check_mounts(mounts, "mounts")
         check_names(self.pass_env)
         uid, gid = own_ids()
-        return Site(
+        return PodSettings(
             owner="",
             namespace=namespace,
             image=self.image,
@@ -144,7 +143,7 @@ class KubernetesEngine(FleetEngine):
             gid=gid,
         )
 
-    def _read_tenants(self, others: Site) -> dict[str, Site]:
+    def _read_tenants(self, others: PodSettings) -> dict[str, PodSettings]:
         if not self.tenants:
             return {}
         path = expand(self.tenants)

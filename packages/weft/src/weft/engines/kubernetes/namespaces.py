@@ -1,20 +1,153 @@
-"""The pods of one namespace: made, watched and ended with the rights that are used there."""
+"""The pods of one namespace: made, watched and ended with the rights that are used there.
+
+`namespace` is where its pods are, and `acts_as` the service account there whose rights they are
+made with (default: weft). `account`, `pull_secret`, `mounts` and `secrets` are the pods' own, as
+the engine's options of these names, which hold where a section says nothing.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from weft.core.errors import EngineError
-from weft.core.model.job import JobId
+from weft.core.errors import EngineError, InvalidConfig
+from weft.core.model.job import PRIORITIES, JobId
 from weft.engines.fleet.port import Gang, Key, name_job
-from weft.engines.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Api, ApiError, Object
-from weft.engines.kubernetes.claims import claim_template, class_of, templates_path
-from weft.engines.kubernetes.events import event_on, events_path
-from weft.engines.kubernetes.pod_watch import Watching
-from weft.engines.kubernetes.pods import SERVICE, Site, headless_service, key_of, pods_of, selector
-from weft.engines.kubernetes.tenants import account_name
+from weft.engines.kubernetes.api import (
+    CONFLICT,
+    FORBIDDEN,
+    MISSING,
+    Api,
+    ApiError,
+    Object,
+    Watching,
+)
+from weft.engines.kubernetes.nodes import claim_template, class_of, templates_path
+from weft.engines.kubernetes.pods import (
+    SERVICE,
+    PodSettings,
+    headless_service,
+    key_of,
+    pods_of,
+    read_mounts,
+    selector,
+)
+from weft.engines.machine.users import read_table, sections
+
+LONGEST_NAME, LONGEST_TEXT = 200, 1000
+
+
+def event_on(about: Object, reason: str, text: str, *, warning: bool = False) -> Object:
+    """An event on an object, whose name is made of what it tells: a second one is refused."""
+    digest = hashlib.sha256(f"{about['uid']}/{reason}/{text}".encode()).hexdigest()[:16]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    name = f"{about['name'][:LONGEST_NAME]}.{digest}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": about["namespace"]},
+        "involvedObject": about,
+        "reason": reason,
+        "message": text[:LONGEST_TEXT],
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": "weft"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def events_path(namespace: str) -> str:
+    """The path of the events of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+KEYS = ("namespace", "acts_as", "account", "pull_secret", "mounts", "secrets")
+ACTS_AS = "weft"
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def read_tenants(path: Path, others: PodSettings, state: Path) -> dict[str, PodSettings]:
+    """Settings of the pods of each tenant; `others` says what a section does not."""
+    tenants = sections(read_table(path, "tenants"), str(path), "tenants", KEYS, 'namespace = "ml"')
+    if not tenants:
+        raise InvalidConfig(f"{path} names no tenant", hint="write a section for each")
+    sites: dict[str, PodSettings] = {}
+    for tenant, fields in tenants.items():
+        site = _site(fields, others, state, f"{path}: tenants.{tenant}")
+        if other := next(
+            (t for t, earlier in sites.items() if earlier.namespace == site.namespace), ""
+        ):
+            raise InvalidConfig(
+                f"{path}: tenants {other!r} and {tenant!r} have one namespace, {site.namespace!r}",
+                hint="give each its own: what separates them is the namespace",
+            )
+        sites[tenant] = site
+    return sites
+
+
+def read_names(text: str, where: str) -> tuple[str, ...]:
+    """Names of objects, joined by `+`."""
+    names = tuple(filter(None, text.split("+")))
+    for name in names:
+        if not ACCOUNT.fullmatch(name):
+            raise InvalidConfig(f"{where} has {name!r}", hint="write NAME+NAME")
+    return names
+
+
+def read_classes(text: str) -> dict[str, str]:
+    """Priority classes joined by `+`: `PRIORITY:NAME` for jobs of that one, `NAME` for others."""
+    classes: dict[str, str] = {}
+    for piece in filter(None, text.split("+")):
+        word, _, name = piece.rpartition(":")
+        if word in classes or word not in ("", *PRIORITIES) or not ACCOUNT.fullmatch(name):
+            raise InvalidConfig(
+                f"priority_class has {piece!r}",
+                hint=f"write NAME+PRIORITY:NAME; priorities are {', '.join(PRIORITIES)}",
+            )
+        classes[word] = name
+    return classes
+
+
+def account_name(site: PodSettings) -> str:
+    """The full name of the service account whose rights are used; empty for the service's own."""
+    return f"system:serviceaccount:{site.namespace}:{site.acts_as}" if site.acts_as else ""
+
+
+def _site(fields: Mapping[str, Any], others: PodSettings, state: Path, where: str) -> PodSettings:
+    mounts = others.mounts
+    if "mounts" in fields:
+        mounts = read_mounts(str(fields["mounts"]), state)
+    return replace(
+        others,
+        namespace=_name(fields, "namespace", "", NAMESPACE, where),
+        acts_as=_name(fields, "acts_as", ACTS_AS, ACCOUNT, where),
+        account=_name(fields, "account", others.account, ACCOUNT, where),
+        pull_secret=_name(fields, "pull_secret", others.pull_secret, ACCOUNT, where),
+        mounts=mounts,
+        secrets=read_names(str(fields["secrets"]), f"{where}.secrets")
+        if "secrets" in fields
+        else others.secrets,
+    )
+
+
+def _name(
+    fields: Mapping[str, Any], key: str, default: str, shape: re.Pattern[str], where: str
+) -> str:
+    if key not in fields and key != "namespace":
+        return default
+    name = str(fields.get(key, ""))
+    if not shape.fullmatch(name):
+        raise InvalidConfig(f"{where}.{key} is {name!r}", hint="a name as Kubernetes takes it")
+    return name
+
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +157,14 @@ ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 woul
 
 
 def jobs_path(namespace: str) -> str:
-    """Where the WeftJobs of a namespace are."""
+    """The path of the WeftJobs of a namespace."""
     return f"/apis/{JOBS_API}/namespaces/{namespace}/weftjobs"
 
 
 class Namespace:
     """A namespace with the pods of one tenant, or of all of them; `tenant` is empty then."""
 
-    def __init__(self, api: Api, site: Site, tenant: str = "") -> None:
+    def __init__(self, api: Api, site: PodSettings, tenant: str = "") -> None:
         self.site, self.tenant = site, tenant
         self._own_api, self._tells = bool(site.acts_as), True
         self._templates: set[tuple[str, int]] = set()
@@ -64,7 +197,7 @@ class Namespace:
             self.api.close()
 
     def pods(self) -> Mapping[str, Object]:
-        """What there is now; of a tenant that took our rights away, what there was."""
+        """The pods there are now; of a tenant that took our rights away, those there were."""
         try:
             return self._pods.objects()
         except ApiError as error:
@@ -77,7 +210,7 @@ class Namespace:
         return {} if self._jobs is None else self._jobs.last()
 
     def has(self, key: Key) -> bool:
-        """Whether there are pods of this attempt, as far as was seen."""
+        """True if there are pods of this attempt, as far as was seen."""
         return any(key_of(pod) == key for pod in self._pods.last().values())
 
     def submit(self, gang: Gang) -> None:
@@ -137,7 +270,7 @@ class Namespace:
 
     @property
     def _hint(self) -> str:
-        """What gives the rights that a tenant's namespace lacks."""
+        """The command that gives the rights that a tenant's namespace lacks."""
         where = self.site.namespace
         return f"an administrator applies deploy/kubernetes/tenant.yaml for namespace {where!r}"
 
@@ -162,7 +295,7 @@ class Namespace:
             self._create(path, headless_service())
 
     def _make_templates(self, gang: Gang) -> None:
-        """Of the claims of its pods, where devices are claimed; they stay for the next ones."""
+        """Make templates for its pods' claims of devices; they stay for the next ones."""
         path = templates_path(self.site.namespace)
         asked = {(part.device or self.site.devices[0], len(part.gpus)) for part in gang.parts}
         for device, count in sorted(asked - self._templates):

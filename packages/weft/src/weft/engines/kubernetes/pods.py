@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job
-from weft.engines.fleet.port import Gang, Key, Part
+from weft.engines.fleet.port import AttemptPart, Gang, Key
 from weft.engines.kubernetes.api import Object
-from weft.engines.kubernetes.claims import REQUEST, class_of, template_name
+from weft.engines.kubernetes.nodes import REQUEST, class_of, template_name
 from weft.frozen import frozen
 from weft.wire.attempt import ADDRESS
 from weft.wire.doors import DOOR_ADDRESS
@@ -36,7 +36,7 @@ ADDRESSES = ("service", "pod", "node")
 
 @frozen
 class Mount:
-    """Where pods see a volume: a claim's, a secret's files, else that folder of the node."""
+    """The path of a volume in pods: a claim's, a secret's files, else that folder of the node."""
 
     path: str
     claim: str = ""
@@ -45,8 +45,8 @@ class Mount:
 
 
 @frozen
-class Site:
-    """What all pods of this service have in common.
+class PodSettings:
+    """Settings that all pods of this service have in common.
 
     `place` is "name" (bound to the node by its name, no scheduler in between) or "selector"
     (Kubernetes' own scheduler gets the only node that is allowed). `address` is how ranks find
@@ -123,43 +123,43 @@ def check_volume(job: Job, text: str, mounts: Sequence[Mount], *, own: bool) -> 
         )
 
 
-def mounts_of(gang: Gang, site: Site) -> tuple[Mount, ...]:
-    """What all pods see, and what this job asks for besides."""
+def mounts_of(gang: Gang, site: PodSettings) -> tuple[Mount, ...]:
+    """The mounts that all pods see, and those that this job asks for besides."""
     return (*site.mounts, *map(read_mount, gang.volumes))
 
 
 def is_mounted(path: str | Path, mounts: Sequence[Mount]) -> bool:
-    """Whether pods see what is at `path` here."""
+    """True if pods see what is at `path` here."""
     return any(PurePosixPath(path).is_relative_to(mount.path) for mount in mounts)
 
 
 def job_label(key: Key) -> str:
-    """What a job is called where only few characters are allowed."""
+    """The label of a job where only few characters are allowed."""
     return hashlib.sha256(key[0].encode()).hexdigest()[:16]
 
 
 def selector(owner: str, key: Key | None = None) -> str:
-    """What chooses the pods of a service, or of one attempt of it."""
+    """The selector of the pods of a service, or of one attempt of it."""
     chosen = {OWNER: owner}
     if key is not None:
         chosen |= {JOB: job_label(key), ATTEMPT: str(key[1])}
     return ",".join(f"{name}={value}" for name, value in chosen.items())
 
 
-def pod_name(site: Site, gang: Gang, at: int) -> str:
-    """Readable, and the same whenever it is asked; at most 63 characters."""
+def pod_name(site: PodSettings, gang: Gang, at: int) -> str:
+    """The name of a pod: readable, equal whenever it is asked for, at most 63 characters."""
     slug = re.sub(r"[^a-z0-9]+", "-", gang.name.lower()).strip("-")[:LONGEST_SLUG].strip("-")
     digest = hashlib.sha256(f"{site.owner}/{gang.job}".encode()).hexdigest()[:10]
     return f"weft-{slug + '-' if slug else ''}{digest}-{gang.attempt}-{at}"
 
 
-def pods_of(gang: Gang, site: Site) -> list[Object]:
+def pods_of(gang: Gang, site: PodSettings) -> list[Object]:
     """One pod for each part, each on its node, rank 0's first."""
     return [_pod(gang, site, at, part) for at, part in enumerate(gang.parts)]
 
 
-def request_fairly(part: Part, node: Node | None) -> Part:
-    """What is requested for a pod: of CPUs no more than its devices' part of its node.
+def request_fairly(part: AttemptPart, node: Node | None) -> AttemptPart:
+    """The request for a pod: of CPUs no more than its devices' part of its node.
 
     Requests stay as they are while a policy may divide the CPUs again: those of all pods must fit
     whatever it does. What a job has beyond is a matter of the cores that its agent binds it to.
@@ -191,7 +191,7 @@ def key_of(pod: Object) -> Key | None:
     return (job, int(attempt)) if job and attempt.isdigit() else None
 
 
-def _pod(gang: Gang, site: Site, at: int, part: Part) -> Object:
+def _pod(gang: Gang, site: PodSettings, at: int, part: AttemptPart) -> Object:
     name = pod_name(site, gang, at)
     labels = {
         MANAGED_BY: "weft",
@@ -214,7 +214,7 @@ def _pod(gang: Gang, site: Site, at: int, part: Part) -> Object:
     }
 
 
-def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
+def _spec(gang: Gang, site: PodSettings, part: AttemptPart, name: str) -> Object:
     host_network = site.address == "node"
     spec: Object = {
         "restartPolicy": "Never",
@@ -258,7 +258,7 @@ def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
     return spec
 
 
-def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
+def _container(gang: Gang, site: PodSettings, part: AttemptPart, name: str) -> Object:
     container: Object = {
         "name": "agent",
         "image": gang.image or site.image,
@@ -285,7 +285,7 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
     return container
 
 
-def _address(site: Site, name: str) -> Object:
+def _address(site: PodSettings, name: str) -> Object:
     match site.address:
         case "service":
             return {"name": ADDRESS, "value": f"{name}.{SERVICE}.{site.namespace}.svc"}
@@ -299,7 +299,7 @@ def _field(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _resources(site: Site, part: Part) -> Object:
+def _resources(site: PodSettings, part: AttemptPart) -> Object:
     """Devices and memory are limits; CPUs a request, for agents bind ranks to their cores."""
     limits: dict[str, str] = {}
     if part.mem_gb:
@@ -312,11 +312,11 @@ def _resources(site: Site, part: Part) -> Object:
     return {"limits": limits, "requests": {**limits, **cpus}, **claims}
 
 
-def _device(site: Site, part: Part) -> str:
+def _device(site: PodSettings, part: AttemptPart) -> str:
     return part.device or site.devices[0]
 
 
-def _tolerations(site: Site) -> list[Object]:
+def _tolerations(site: PodSettings) -> list[Object]:
     plugged = [device for device in site.devices if not class_of(device)]
     fine = [{"key": key, "operator": "Exists"} for key in (*plugged, *site.tolerate)]
     leave = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_S}
@@ -341,5 +341,5 @@ def _shared_memory() -> Object:
 
 
 def own_ids() -> tuple[int, int]:
-    """Whom pods must run as to share files with this process."""
+    """The user and group that pods must run as to share files with this process."""
     return os.getuid(), os.getgid()

@@ -9,8 +9,14 @@ from typing import Any, TypeVar
 
 from weft.core.job_objects import JobObject
 from weft.engines.kubernetes.api import CONFLICT, MISSING, Api, ApiError, Object
-from weft.engines.kubernetes.events import event_on, events_path
-from weft.engines.kubernetes.namespaces import JOBS_API, KIND, Namespace, jobs_path
+from weft.engines.kubernetes.namespaces import (
+    JOBS_API,
+    KIND,
+    Namespace,
+    event_on,
+    events_path,
+    jobs_path,
+)
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +25,7 @@ FINALIZER = "batch.weft/cancel"
 
 
 class WeftJobs:
-    """What `weft.core.job_objects.JobObjects` asks for; the tenant of a namespace is its job's."""
+    """Job objects (`weft.core.job_objects.JobObjects`); the tenant of a namespace is its job's."""
 
     def __init__(self, spaces: Iterable[Namespace], tenant: str) -> None:
         self._spaces = {space.site.namespace: space for space in spaces}

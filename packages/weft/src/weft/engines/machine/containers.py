@@ -1,4 +1,4 @@
-"""How a job's processes are put into a container: lines for bash, run where the job runs. Pure.
+"""Lines for bash that put a job's processes into a container, run where the job runs. Pure.
 
 They change the words in "$@" from a command to one that runs it in the image, by Apptainer or
 Podman, whichever the node has, or else by a step of Slurm where Pyxis is installed. Processes see

@@ -1,4 +1,4 @@
-"""Which CPU cores an attempt runs on: those of its devices first, then the least used."""
+"""The CPU cores that an attempt runs on: those of its devices first, then the least used."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import ceil
 
 from weft.core.model.job import Allocation, NodeId, Slice
 from weft.engines.attempts.job_folders import recall
-from weft.engines.fleet.port import Gang, Key, Part
-from weft.engines.fleet.requests import Cores, Site, part_of_host
+from weft.engines.fleet.port import AttemptPart, Gang, Key
+from weft.engines.fleet.requests import AttemptSite, Cores, part_of_host
 from weft.engines.machine.devices import split_cores
-from weft.engines.machine.host_part import Asked, HostPart, shares_host
+from weft.engines.machine.host_part import HostPart, HostRequest, shares_host
 from weft.wire.attempt import SPEC, AttemptSpec
 
 EPS = 1e-6
@@ -62,7 +62,7 @@ class CorePool:
         self._taken[who] = tuple(cores), cpus
 
     def give(self, who: Hashable) -> None:
-        """An attempt has left."""
+        """Free the cores of an attempt that has left."""
         self._taken.pop(who, None)
 
     def _load(self) -> dict[int, float]:
@@ -82,41 +82,41 @@ class CorePools:
 
     _pools: dict[NodeId, CorePool] = field(default_factory=dict)
 
-    def take(self, gang: Gang, site: Site) -> dict[NodeId, Cores]:
+    def take(self, gang: Gang, site: AttemptSite) -> dict[NodeId, Cores]:
         """Cores for every rank of a gang, on its nodes."""
         return {part.node: self._take(gang.key, part, part.cpus, site) for part in gang.parts}
 
-    def change(self, gang: Gang, to: Allocation, site: Site) -> dict[NodeId, Cores]:
-        """The same for one that has a new part of its nodes."""
+    def change(self, gang: Gang, to: Allocation, site: AttemptSite) -> dict[NodeId, Cores]:
+        """The cores of an attempt that has a new part of its nodes."""
         by_node: Mapping[NodeId, Slice] = {some.node: some for some in to.slices}
         cores = {}
         for part in gang.parts:
             some = by_node.get(part.node)
             if some is not None:
-                asked = Asked(AttemptSpec.read(part.folder / SPEC).asked_cpus, part.mem_gb)
+                asked = HostRequest(AttemptSpec.read(part.folder / SPEC).asked_cpus, part.mem_gb)
                 cpus = part_of_host(asked, replace(to, slices=(some,)), some, site).cpus
                 cores[part.node] = self._take(gang.key, part, cpus, site)
         return cores
 
     def give(self, key: Key) -> None:
-        """An attempt has left."""
+        """Free the cores of an attempt that has left."""
         for pool in self._pools.values():
             pool.give(key)
 
-    def recall(self, gang: Gang, site: Site) -> None:
+    def recall(self, gang: Gang, site: AttemptSite) -> None:
         """Take down what an attempt has had since before a restart."""
         for part in gang.parts:
             had = recall(part.folder)
             if had.cores and part.node in site.machines:
                 self._pool(part.node, site).note(gang.key, had.cores, had.spec.cpus)
 
-    def _take(self, key: Key, part: Part, cpus: float, site: Site) -> Cores:
+    def _take(self, key: Key, part: AttemptPart, cpus: float, site: AttemptSite) -> Cores:
         pool = self._pool(part.node, site)
         by_device = split_cores(pool.cores, max(site.machine(part.node).node.gpus, 1))
         near = [core for gpu in part.gpus for core in by_device[gpu]]
         return pool.take(key, cpus, near, max(len(part.gpus), 1))
 
-    def _pool(self, node: NodeId, site: Site) -> CorePool:
+    def _pool(self, node: NodeId, site: AttemptSite) -> CorePool:
         if node not in self._pools:
             count = max(ceil(site.machine(node).node.cpus), 1)
             self._pools[node] = CorePool(tuple(range(count)))

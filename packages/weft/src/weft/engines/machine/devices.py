@@ -1,4 +1,4 @@
-"""What this machine has: GPUs by NVML or nvidia-smi, or CPU slots that stand in for them."""
+"""The devices of this machine: GPUs by NVML or nvidia-smi, or CPU slots that stand in for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Gpu:
 
 
 @frozen
-class Machine:
+class LocalMachine:
     """One machine as a node, and its cores by device. `gpus` is empty with CPU slots."""
 
     node: Node
@@ -41,8 +41,8 @@ class Machine:
     cores: tuple[tuple[int, ...], ...]
 
 
-def find_machine(name: str, slots: int, *, cpu: bool, slot_gb: float = 0.0) -> Machine:
-    """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone.
+def find_machine(name: str, slots: int, *, cpu: bool, slot_gb: float = 0.0) -> LocalMachine:
+    """The machine as it is found: GPUs and their links, or CPU slots; `cpu` leaves GPUs alone.
 
     `slot_gb` is the memory of a slot; 0 where it is not counted.
     """
@@ -57,7 +57,7 @@ def this_machine(
     gpus: Sequence[Gpu],
     links: NodeTopology | None = None,
     slot_gb: float = 0.0,
-) -> Machine:
+) -> LocalMachine:
     """A node of these GPUs, or of `slots` CPU slots (0: one for each core) if there are none."""
     cores = sorted(os.sched_getaffinity(0))
     kinds = {kind_of(gpu.name) for gpu in gpus}
@@ -76,7 +76,7 @@ def this_machine(
     node = Node(
         NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, gpu_mem_gb=own_gb, topology=links
     )
-    return Machine(node, tuple(gpus), split_cores(cores, count))
+    return LocalMachine(node, tuple(gpus), split_cores(cores, count))
 
 
 def split_cores(cores: Sequence[int], devices: int) -> tuple[tuple[int, ...], ...]:
@@ -170,7 +170,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @frozen
 class LinkMatrix:
-    """What joins each pair of GPUs, in nvidia-smi's words, and the NUMA node of each; -1 unknown.
+    """The links of each pair of GPUs, in nvidia-smi's words, and the NUMA node of each; -1 unknown.
 
     `NV4` is four lanes of NVLink, `PIX` and `PXB` are PCIe switches, `PHB` and `NODE` the host
     bridges of a socket, `SYS` the link between sockets.
@@ -186,7 +186,7 @@ class LinkMatrix:
 
 
 def find_links(kind: str, wanted: Sequence[int]) -> NodeTopology | None:
-    """How these GPUs are joined; None for fewer than two, or where nothing tells."""
+    """The links between these GPUs; None for fewer than two, or where nothing tells."""
     if not 2 <= len(wanted) <= MOST_GPUS:
         return None
     matrix = _links_by_nvml() or _links_by_command()

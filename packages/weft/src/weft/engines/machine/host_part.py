@@ -14,19 +14,19 @@ INFO, WARNING = "info", "warning"
 
 
 @frozen
-class Asked:
-    """What a job asks for itself; 0 leaves it to others."""
+class HostRequest:
+    """The cores and memory that a job asks for itself; 0 leaves it to others."""
 
     cpus: float = 0.0
     mem_gb: float = 0.0
 
 
-NOTHING_ASKED = Asked()
+NOTHING_ASKED = HostRequest()
 
 
 @frozen
 class HostPart:
-    """What an attempt may use of its node.
+    """The part of its node that an attempt may use.
 
     `mem_gb` is a limit, 0 for none; beyond `soft_gb` memory is taken back where that can be done.
     `asked` says that the CPUs are someone's wish, not just in proportion to devices.
@@ -40,7 +40,7 @@ class HostPart:
 
 @frozen
 class Means:
-    """What this machine lets us apply: controllers of control groups, binding to cores, MPS."""
+    """The limits that this machine lets us apply: control groups, binding to cores, MPS."""
 
     cpu_controller: bool = False
     memory_controller: bool = False
@@ -49,13 +49,16 @@ class Means:
     gpus: bool = False
 
 
-def read_asked(job: Job) -> Asked:
-    """What a job asks for itself."""
-    return Asked(job.cpus or 0.0, job.mem_gb or 0.0)
+def read_asked(job: Job) -> HostRequest:
+    """The cores and memory that a job asks for itself."""
+    return HostRequest(job.cpus or 0.0, job.mem_gb or 0.0)
 
 
-def host_part(asked: Asked, on: Allocation, node: Node) -> HostPart:
-    """What a policy set other than in proportion to devices; else what the job asked for."""
+def host_part(asked: HostRequest, on: Allocation, node: Node) -> HostPart:
+    """The part that a policy set other than in proportion to devices.
+
+    Else what the job asked for.
+    """
     cpus, mem = sum(part.cpus for part in on.slices), sum(part.mem_gb for part in on.slices)
     fair = on.gpus / node.gpus
     set_cpus = _set(cpus, node.cpus * fair, on.sharing.share)
@@ -72,7 +75,7 @@ def host_part(asked: Asked, on: Allocation, node: Node) -> HostPart:
 
 
 def shares_host(on: Allocation) -> bool:
-    """Whether a job has the cores of its devices together with its neighbours there.
+    """True if a job has the cores of its devices together with its neighbours there.
 
     Jobs that share a device by its memory wait in turns for it: cores of one's own would stand
     idle meanwhile. A job that asked for a part of a device has that part of the host.
@@ -94,7 +97,7 @@ def check_host(job: Job, node: Node) -> None:
 
 
 def notices(part: HostPart, gpu_mem_gb: float, means: Means) -> tuple[Notice, ...]:
-    """What a person should know of limits that cannot be applied here as they were meant."""
+    """Notices for people about limits that cannot be applied here as they were meant."""
     notices: list[Notice] = []
     cpus, soft_gb = part.cpus, part.soft_gb
     if part.asked and not means.cpu_controller:
@@ -115,7 +118,7 @@ def notices(part: HostPart, gpu_mem_gb: float, means: Means) -> tuple[Notice, ..
 
 
 def _set(given: float, fair: float, share: float) -> bool:
-    """Whether a part is other than in proportion to devices, or to the share of them."""
+    """True if a part is other than in proportion to devices, or to the share of them."""
     return given > 0.0 and not any(
         isclose(given, usual, rel_tol=1e-6) for usual in (fair, fair * share)
     )

@@ -1,4 +1,4 @@
-"""Which variables of the service's environment jobs get: those on a list, and those named.
+"""The variables of the service's environment that jobs get: those on a list, and those named.
 
 A service is often started with secrets in its environment: cloud keys, database passwords, tokens.
 Jobs are other people's programs. So nothing is handed on unless a job needs it to find programs,
@@ -31,7 +31,10 @@ OURS = "WEFT_"
 
 
 def filter_environment(extra: Collection[str] = ()) -> dict[str, str]:
-    """What jobs get of this process's environment; `extra` names variables beside the list."""
+    """The part of this process's environment that jobs get.
+
+    `extra` names variables beside the list.
+    """
     return select_allowed(os.environ, extra)
 
 

@@ -1,4 +1,4 @@
-"""What agents measured of their attempts, read from where they keep it.
+"""Measurements of agents about their attempts, read from where they keep them.
 
 The job may have replaced the file: what cannot be right is as good as not measured.
 """
@@ -10,26 +10,26 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.knowledge.measured import NOT_MEASURED, Measured
+from weft.base.errors import WireError
+from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt
 from weft.wire.attempt import MEASURED, read_json
-from weft.wire.errors import WireError
 from weft.wire.processes import descendants, skip_gone
 
 log = logging.getLogger(__name__)
 
 
-def read_measured(folder: Path) -> Measured:
-    """Of the attempt, or the part of one, in `folder`."""
+def read_measured(folder: Path) -> MeasuredAttempt:
+    """Read the measurements of the attempt, or the part of one, in `folder`."""
     try:
         values = read_json(folder / MEASURED)
-        return NOT_MEASURED if values is None else Measured.parse(values)
+        return NOT_MEASURED if values is None else MeasuredAttempt.parse(values)
     except (OSError, WireError, ValueError) as error:
         log.debug("attempt=%s is not measured: %s", folder, error)
         return NOT_MEASURED
 
 
-def add_host_memory(measured: Measured, pids: Collection[int]) -> Measured:
-    """The same with what processes and their children hold of the host, as if it were a device."""
+def add_host_memory(measured: MeasuredAttempt, pids: Collection[int]) -> MeasuredAttempt:
+    """Measurements with the host memory of processes and their children as that of a device."""
     held = peak = 0.0
     for pid in {*pids, *(child for parent in pids for child in descendants(parent))}:
         with skip_gone():
@@ -41,7 +41,7 @@ def add_host_memory(measured: Measured, pids: Collection[int]) -> Measured:
     return replace(measured, held_gb=held or None, peak_gb=peak or None)
 
 
-def join_measured(parts: Iterable[Measured]) -> Measured:
+def join_measured(parts: Iterable[MeasuredAttempt]) -> MeasuredAttempt:
     """One attempt from its parts: steps of the first, memory of the largest, the host's summed."""
     every = list(parts)
     if len(every) < 2:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from weft.core.errors import EngineError
 from weft.core.model.job import Allocation
-from weft.engines.machine.devices import Machine
+from weft.engines.machine.devices import LocalMachine
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +45,11 @@ class Mps:
 
     @property
     def there(self) -> bool:
-        """Whether the daemon is installed."""
+        """True if the daemon is installed."""
         return self._control is not None
 
     def env(self, gpu: int = 0) -> dict[str, str]:
-        """What makes a process a client on a GPU; its daemon runs on return. Empty without MPS.
+        """Variables of a client of MPS on a GPU, whose daemon runs on return; empty without MPS.
 
         A daemon shows its one GPU as the first.
         """
@@ -59,8 +59,8 @@ class Mps:
             self._start(gpu)
         return {**_pipes(self._folder, gpu), "CUDA_VISIBLE_DEVICES": "0"}
 
-    def env_of(self, machine: Machine, on: Allocation) -> dict[str, str]:
-        """The same for a job of one GPU; jobs of several are no clients."""
+    def env_of(self, machine: LocalMachine, on: Allocation) -> dict[str, str]:
+        """Variables that make a job of one GPU a client; jobs of several are none."""
         gpus = [machine.gpus[gpu].index for part in on.slices for gpu in part.gpus]
         return self.env(gpus[0]) if len(gpus) == 1 else {}
 

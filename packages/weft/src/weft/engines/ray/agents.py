@@ -17,22 +17,25 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.cluster import Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import (
+    Abilities,
+    AttemptObservation,
+    AttemptPhase,
+    ControllerUnreachable,
+    Gang,
+    Key,
+    Machine,
+    NodeHealth,
+)
 from weft.engines.ray.client import BridgeClient
-from weft.engines.ray.head import Head, need_head
 from weft.engines.ray.labels import name_nodes, read_machine
 from weft.engines.ray.runner import MARK
-from weft.engines.ray.starting import NodeSetup, ray_environment
+from weft.engines.ray.starting import Head, NodeSetup, need_head, ray_environment
 from weft.wire.attempt import JOINED, SPEC, AttemptSpec, part_folder
 
 log = logging.getLogger(__name__)
 
-ABILITIES = Abilities(
-    AGENT_CONTROLS,
-    exact_devices=True,
-    sleeps=True,
-    frees="device",
-)
+ABILITIES = Abilities(AGENT_CONTROLS, exact_devices=True, sleeps=True, frees="device")
 FIRST_S = 90.0  # for the first runner to come up: a worker of Ray takes seconds to start
 PAUSE_S = 0.5
 FRESH_S = 0.2
@@ -107,7 +110,7 @@ class RayManager:
     async def close(self) -> None:
         """Give back idle nodes of a cluster that is not ours; what runs goes on."""
         if self.head is None and not self.keep_nodes:
-            with suppress(Away, OSError):
+            with suppress(ControllerUnreachable, OSError):
                 await self.ask("release")
         for client in (self._bridge, self._carrier):
             if client is not None:
@@ -115,14 +118,15 @@ class RayManager:
 
     async def _all_answer(self) -> bool:
         machines = await self.nodes()
-        return any(machine.health is Health.UP for machine in machines) and not any(
-            machine.health is Health.DOWN and machine.node.id in self._ids for machine in machines
+        return any(machine.health is NodeHealth.UP for machine in machines) and not any(
+            machine.health is NodeHealth.DOWN and machine.node.id in self._ids
+            for machine in machines
         )
 
     async def ask(self, call: str, **given: object) -> Any:
         """A question to Ray; Away while it cannot be asked."""
         if self._bridge is None:
-            raise Away("not connected to Ray yet")
+            raise ControllerUnreachable("not connected to Ray yet")
         return await self._bridge.ask(call, **given)
 
     # ---- files
@@ -142,7 +146,7 @@ class RayManager:
     async def carry_files(self, call: str, **given: object) -> Any:
         """A question about files: they have a bridge of their own, for they may take long."""
         if self._carrier is None:
-            raise Away("not connected to Ray yet")
+            raise ControllerUnreachable("not connected to Ray yet")
         return await self._carrier.ask(call, **given)
 
     # ---- what there is
@@ -156,14 +160,14 @@ class RayManager:
     def check(self, job: Job) -> None:
         """Nothing beyond what every engine asks for."""
 
-    async def look(self) -> Mapping[Key, Observation]:
-        """What the runners say about all attempts."""
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
+        """The state of all attempts, as their runners say."""
         await self._refresh()
         return read_attempts(self._gangs, self._codes(), self._lost())
 
     async def _refresh(self) -> None:
         """Ask about everything, and keep what holds until someone says otherwise."""
-        named = name_nodes((await self.ask("look"))["nodes"])
+        named = name_nodes((await self.ask("poll"))["nodes"])
         machines, ids, reports = [], {}, {}
         for name, row in named.items():
             # One that is late is not gone: what it said last holds.
@@ -198,7 +202,7 @@ class RayManager:
         return {
             machine.node.id: machine.reason
             for machine in self._machines
-            if machine.health is Health.DOWN
+            if machine.health is NodeHealth.DOWN
         }
 
     # ---- requests
@@ -228,7 +232,7 @@ class RayManager:
 
 
 def checkpoints_of(folder: Path) -> str:
-    """Where the part in `folder` keeps its checkpoints."""
+    """The folder of checkpoints of the part in `folder`."""
     return AttemptSpec.read(folder / SPEC).checkpoints
 
 
@@ -236,21 +240,23 @@ def read_attempts(
     gangs: dict[Key, tuple[NodeId, ...]],
     codes: Mapping[Key, Mapping[NodeId, int | None]],
     lost: Mapping[NodeId, str],
-) -> dict[Key, Observation]:
+) -> dict[Key, AttemptObservation]:
     """Each attempt's state from its agents' codes and the nodes that are gone.
 
     Attempts of which nothing is left are taken out of `gangs`.
     """
-    seen: dict[Key, Observation] = {}
+    seen: dict[Key, AttemptObservation] = {}
     for key, nodes in [*gangs.items()]:
         by_node = codes.get(key, {})
         gone = tuple(node for node in nodes if node in lost)
         why = "; ".join(f"{node} went down: {lost[node]}" for node in gone)
         if any(code is None for code in by_node.values()):
-            seen[key] = Observation(Phase.RUNNING, why, nodes=gone)
+            seen[key] = AttemptObservation(AttemptPhase.RUNNING, why, nodes=gone)
             continue
         ended = next((code for code in by_node.values() if code), 0 if by_node else None)
-        seen[key] = Observation(Phase.LOST if gone else Phase.ENDED, why, ended, gone)
+        seen[key] = AttemptObservation(
+            AttemptPhase.LOST if gone else AttemptPhase.ENDED, why, ended, gone
+        )
         if not by_node:
             del gangs[key]
     return seen

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from weft.engines.ray.carried import GROWING, MOST, Carried
 from weft.engines.ray.cluster import RayCluster
+from weft.engines.ray.runner import GROWING, MOST, ServicePaths
 from weft.wire.attempt import CURRENT, EVENTS, SPEC, AttemptSpec
 
 
@@ -30,7 +30,7 @@ class Bridge:
         self._calls: Mapping[str, Callable[..., Any]] = {"connect": self._connect}
 
     def answer(self, line: str) -> dict[str, Any]:
-        """What one line asks for."""
+        """The answer to one line."""
         name, given = json.loads(line)
         try:
             return {"ok": self._calls[name](**given)}
@@ -46,7 +46,7 @@ class Bridge:
         cluster.connect()
         carrier = Carrier(cluster)
         self._calls = {
-            "look": cluster.look,
+            "poll": cluster.poll,
             "start": cluster.start,
             "end": cluster.end,
             "release": cluster.release,
@@ -76,7 +76,7 @@ Known = dict[str, tuple[int, int, int]]  # name to inode, bytes and time of chan
 
 @dataclass
 class Carrier:
-    """What was brought so far of each folder, and the means to bring more."""
+    """The part of each folder that was brought so far, and the means to bring more."""
 
     cluster: RayCluster
     _known: dict[str, Known] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Carrier:
 
     def push(self, node: str, folder: str) -> int:
         """Make a folder there hold what it holds here; how many files were sent."""
-        local = Carried(Path(folder), None)
+        local = ServicePaths(Path(folder), None)
         there = {name: size for name, size, _, _ in self.cluster.call(node, "listing", folder)}
         sent = 0
         for name, size, _, mode in local.listing(Path(folder)):
@@ -160,7 +160,7 @@ class Carrier:
 
 
 def _read_known(folder: Path) -> Known:
-    """What an earlier life of ours has brought of files that only grow."""
+    """The part of files that only grow which an earlier life of ours has brought."""
     there = folder.iterdir() if folder.is_dir() else ()
     return {file.name: (0, file.stat().st_size, 0) for file in there if file.suffix in GROWING}
 

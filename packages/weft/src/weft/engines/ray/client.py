@@ -8,17 +8,17 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from weft.core.errors import EngineError
-from weft.engines.fleet.port import Away
+from weft.engines.fleet.port import ControllerUnreachable
+from weft.wire.ending import end_process
 
 CONNECT_S = 90.0  # a driver of Ray takes seconds to begin, more on a busy machine
 ANSWER_S = 60.0
-OTHERS_S = {"look": 15.0, "fetch": 900.0, "push": 900.0}  # a look is asked again, files are large
+OTHERS_S = {"poll": 15.0, "fetch": 900.0, "push": 900.0}  # a poll is asked again, files are large
 PAUSE_S = 3.0  # between two tries to connect
 LONGEST = 1 << 26
 
@@ -46,7 +46,7 @@ class BridgeClient:
             raise LookupError(answer["error"])
         if answer["kind"] in ("OSError", "FileNotFoundError", "PermissionError"):
             raise OSError(answer["error"])
-        raise Away(f"Ray: {_last_line(answer['error'])}")
+        raise ControllerUnreachable(f"Ray: {_last_line(answer['error'])}")
 
     async def close(self) -> None:
         """End the bridge; what runs in the cluster goes on."""
@@ -57,7 +57,7 @@ class BridgeClient:
         if self._process is not None and self._process.returncode is None:
             return self._process
         if time.monotonic() < self._again_at:
-            raise Away(self._why)
+            raise ControllerUnreachable(self._why)
         self._again_at = time.monotonic() + PAUSE_S
         process = await self._start()
         answer = await self._exchange(process, "connect", self.connect, CONNECT_S)
@@ -66,7 +66,7 @@ class BridgeClient:
             self._why = f"no Ray at {self.connect['address']}: {_last_line(answer['error'])}"
             if answer["kind"] == "AuthenticationError":
                 raise EngineError(self._why, hint="is RAY_AUTH_TOKEN_PATH its token?")
-            raise Away(self._why)
+            raise ControllerUnreachable(self._why)
         return process
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -99,7 +99,7 @@ class BridgeClient:
         except TimeoutError:
             self._why = f"no answer from Ray for {within_s:g} s"
             await self._end()
-            raise Away(self._why) from None
+            raise ControllerUnreachable(self._why) from None
         except asyncio.CancelledError:
             await self._end()  # its answer would be taken for that to the next question
             raise
@@ -108,16 +108,14 @@ class BridgeClient:
         if not line:
             self._why = f"the connection to Ray ended; see {self.log}"
             await self._end()
-            raise Away(self._why)
+            raise ControllerUnreachable(self._why)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     async def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await end_process(process)
 
 
 def _last_line(text: str) -> str:

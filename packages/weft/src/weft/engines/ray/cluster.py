@@ -13,17 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import (
-    ActorDiedError,
-    ActorUnavailableError,
-    GetTimeoutError,
-    RayTaskError,
-)
-from ray.util.placement_group import (
-    get_placement_group,
-    placement_group,
-    remove_placement_group,
-)
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayTaskError
+from ray.util.placement_group import get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from weft.engines.ray.labels import NODE, SLOTS, reserved
@@ -67,7 +58,7 @@ class RayCluster:
 
     # ---- one look at everything
 
-    def look(self) -> dict[str, Any]:
+    def poll(self) -> dict[str, Any]:
         """Every node, and what its runner says; None for one that has not answered."""
         rows = ray.nodes()
         draining = self._draining()
@@ -111,7 +102,7 @@ class RayCluster:
         return draining
 
     def _ask_all(self) -> dict[str, dict[str, Any]]:
-        """What each runner says within a while; one that is late is not asked again meanwhile."""
+        """The answers of runners within a while; one that is late is not asked again meanwhile."""
         for node, runner in self._runners.items():
             if node not in self._asked:
                 self._asked[node] = runner.look.remote()

@@ -12,11 +12,10 @@ from typing import Literal
 from weft.core.errors import EngineError
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.fleet.port import Away
+from weft.engines.fleet.port import ControllerUnreachable
 from weft.engines.machine.job_environment import check_names
 from weft.engines.ray.agents import ABILITIES, RayManager
-from weft.engines.ray.starting import PORT, find_setup
-from weft.engines.ray.token import read_token
+from weft.engines.ray.starting import PORT, find_setup, read_token
 from weft.wire.attempt import CURRENT, MASTER
 
 
@@ -103,7 +102,7 @@ class RayChannel:
             return
         try:
             await self.manager.carry_files("send", files=wanted)
-        except (OSError, LookupError, Away) as error:
+        except (OSError, LookupError, ControllerUnreachable) as error:
             raise EngineError(f"cannot send files through Ray: {error}") from error
 
     async def fetch(self, folders: Sequence[Path]) -> None:
@@ -126,7 +125,7 @@ class RayChannel:
             return
         try:
             await self.manager.carry_files("fetch", folders=wanted)
-        except Away:
+        except ControllerUnreachable:
             return  # the manager's own poll reports it
         for whole in meeting:
             if (whole / MASTER).exists():

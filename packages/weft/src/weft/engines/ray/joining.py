@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,79 @@ MORE_S = 30.0  # beyond the time to leave, before a service manager ends it
 Say = Callable[[str], None]
 
 
+FIRST_S, MOST_S = 2.0, 60.0  # pauses before it is tried again, which double
+REFUSED = ("token", "uthenticat", "version")  # words of Ray for what another try does not change
+
+
 @frozen
-class Joined:
-    """How it went: the exit code, and what Ray said last where it went wrong."""
+class JoinOutcome:
+    """The outcome: the exit code, and what Ray said last where it went wrong.
+
+    `listed` is whether the cluster had this node.
+    """
 
     code: int
     reason: str
+    listed: bool = False
+
+    @property
+    def may_change(self) -> bool:
+        """True if the head may take this node later."""
+        return self.listed or not any(word in self.reason for word in REFUSED)
+
+
+class Leaving:
+    """Signals to us, which make this node leave, or end a pause."""
+
+    def __init__(self, setup: NodeSetup, say: Say) -> None:
+        self._setup, self._say = setup, say
+        self._count = 0
+        self._asked = threading.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._leave)
+
+    @property
+    def asked(self) -> bool:
+        """True once a signal came."""
+        return self._asked.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long, or until a signal comes."""
+        self._asked.wait(seconds)
+
+    def _leave(self, _number: int, _frame: object) -> None:
+        self._count += 1
+        self._asked.set()
+        if self.process is None:
+            return
+        if self._count == 1:
+            left_s = self._setup.leave_s
+            self._say(f"{self._setup.name} leaves; its jobs have {left_s:g} s to save and move")
+            self.process.terminate()
+        else:
+            self.process.kill()
+
+
+def stay_joined(
+    try_once: Callable[[], JoinOutcome], leaving: Leaving, what: str, say: Say
+) -> JoinOutcome:
+    """Be a node again and again until a signal comes; an outcome that cannot change ends it.
+
+    A head that is away for a while finds the same node again.
+    """
+    pause_s = FIRST_S
+    while True:
+        done = try_once()
+        if leaving.asked or not done.may_change:
+            return done
+        pause_s = FIRST_S if done.listed else pause_s
+        why = "the cluster went away" if done.listed else done.reason
+        say(f"waits for {what}: {why}; tries again in {pause_s:g} s")
+        leaving.pause(pause_s)
+        if leaving.asked:
+            return JoinOutcome(0, "")
+        pause_s = min(2.0 * pause_s, MOST_S)
 
 
 def check_address(text: str) -> str:
@@ -42,7 +110,7 @@ def check_address(text: str) -> str:
     return text
 
 
-def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
+def join(setup: NodeSetup, address: str, token: Path, leaving: Leaving, say: Say) -> JoinOutcome:
     """Be a node until a signal comes or the cluster goes; then leave in good order.
 
     SIGTERM and SIGINT make it leave: it notifies the cluster, jobs here save and move, and Ray's
@@ -58,18 +126,20 @@ def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
             start_new_session=True,  # Ctrl-C is for us: Ray would drop its jobs
             preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
         )
-        leaving = _pass_signals_on(process, setup, say)
+        leaving.process = process
         with _asking(setup, address, token) as asking:
             code = _wait(process, asking)
-            if code is None and not leaving:
-                say(_describe(setup, address, listed=asking.returncode == 0))
+            listed = code is None and asking.returncode == 0
+            if code is None and not leaving.asked:
+                say(_describe(setup, address, listed=listed))
         code = process.wait() if code is None else code
+        leaving.process = None
         log.seek(0)
         output = log.read().decode(errors="replace")
-    if leaving:
+    if leaving.asked:
         say(f"{setup.name} has left")
-        return Joined(0, "")
-    return Joined(code or 1, _why(output))
+        return JoinOutcome(0, "", listed)
+    return JoinOutcome(code or 1, _why(output), listed)
 
 
 def _describe(setup: NodeSetup, address: str, *, listed: bool) -> str:
@@ -107,25 +177,8 @@ def _wait(process: subprocess.Popen[bytes], asking: subprocess.Popen[bytes]) -> 
     return None
 
 
-def _pass_signals_on(process: subprocess.Popen[bytes], setup: NodeSetup, say: Say) -> list[int]:
-    """Make signals to us ask the node to leave; the list holds those that came."""
-    came: list[int] = []
-
-    def leave(number: int, _frame: object) -> None:
-        came.append(number)
-        if len(came) == 1:
-            say(f"{setup.name} leaves; its jobs have {setup.leave_s:g} s to save and move")
-            process.terminate()
-        else:
-            process.kill()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, leave)
-    return came
-
-
 def _why(output: str) -> str:
-    """What Ray said, as far as it says why."""
+    """The reason in Ray's output, as far as it gives one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line or "ailed" in line]
     return (telling or lines or ["it said nothing"])[-1][-400:]
@@ -152,7 +205,7 @@ WantedBy={target}
 
 
 def unit_path(*, system: bool) -> Path:
-    """Where systemd looks for it: the system's units, or a user's own."""
+    """The file where systemd looks for it: the system's units, or a user's own."""
     if system:
         return Path("/etc/systemd/system", UNIT)
     return Path.home() / ".config" / "systemd" / "user" / UNIT

@@ -1,4 +1,4 @@
-"""How Weft reads a node of Ray: its name, its kind, its devices, from labels and resources.
+"""Reads a node of Ray: its name, its kind, its devices, from labels and resources.
 
 `weft join` puts the labels there. Nodes without them have Ray's own names.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import NodeId
-from weft.engines.fleet.port import Health, Machine
+from weft.engines.fleet.port import Machine, NodeHealth
 
 NODE, KIND = "weft/node", "weft/kind"
 SLOTS = "weft_slots"  # a resource: CPU slots of a node without GPUs
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 def reserved(resources: Mapping[str, float]) -> dict[str, float]:
-    """What a runner holds of its node, so that Ray gives it to no other job."""
+    """The resources that a runner holds of its node, so that Ray gives them to no other job."""
     held = {name: resources.get(name, 0.0) for name in ("GPU", "CPU", SLOTS)}
     return {name: amount for name, amount in held.items() if amount > 0.0}
 
@@ -71,19 +71,19 @@ def read_machine(row: Row, name: str, before: Node | None) -> Machine | None:
     node = read_node(row, name)
     if not row["alive"]:
         reason = row["reason"] or "Ray has given it up"
-        return None if before is None else Machine(before, Health.DOWN, reason, row["address"])
+        return None if before is None else Machine(before, NodeHealth.DOWN, reason, row["address"])
     if node.gpus < 1:
         return None
     if row["draining"]:
-        return Machine(node, Health.DRAINING, "it leaves the cluster", row["address"])
+        return Machine(node, NodeHealth.DRAINING, "it leaves the cluster", row["address"])
     if row["runner"] is None or "dead" in row["runner"]:
         why = "no runner there yet; is what it has in use by others? (`ray status`)"
-        return Machine(node, Health.DOWN, why, row["address"])
-    return Machine(node, Health.UP, "", row["address"])
+        return Machine(node, NodeHealth.DOWN, why, row["address"])
+    return Machine(node, NodeHealth.UP, "", row["address"])
 
 
 def check_label(text: str) -> bool:
-    """Whether Ray takes a text as the value of a label."""
+    """True if Ray takes a text as the value of a label."""
     return bool(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", text)) and (
         len(text) <= LONGEST
     )

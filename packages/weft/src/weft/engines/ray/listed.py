@@ -18,7 +18,7 @@ PAUSE_S = 0.5
 def wait_until_listed(address: str, name: str) -> None:
     """Until the head at `address` has a living node with our label `name`."""
     from ray._private.state import GlobalState
-    from ray._raylet import GcsClientOptions  # type: ignore[attr-defined]  # it is compiled
+    from ray._raylet import GcsClientOptions  # type: ignore[attr-defined, unused-ignore]  # it is compiled, if there
 
     state = GlobalState()
     state._initialize_global_state(  # as a driver does, without being one

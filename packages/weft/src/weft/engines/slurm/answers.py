@@ -1,4 +1,4 @@
-"""What Slurm's programs print, read: explicit text formats, which stay the same over releases."""
+"""Reads what Slurm's programs print: explicit text formats, which do not change with releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Health, Key, Machine, Observation, Phase
+from weft.engines.fleet.port import AttemptObservation, AttemptPhase, Key, Machine, NodeHealth
 from weft.engines.machine.devices import kind_of
 from weft.frozen import frozen
 
@@ -45,7 +45,7 @@ ALL = 1_000  # more GPUs than any node has
 
 
 def in_partition(name: str) -> tuple[str, ...]:
-    """What has Slurm show a partition alone; nothing where all are meant."""
+    """The option that has Slurm show a partition alone; none where all are meant."""
     return ("-p", name) if name else ()
 
 
@@ -91,7 +91,7 @@ def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
         )
         health = health_of(state)
         why = reason if reason not in ("", "none", "(null)") else f"Slurm says {state}"
-        machine = Machine(node, health, "" if health is Health.UP else why, address)
+        machine = Machine(node, health, "" if health is NodeHealth.UP else why, address)
         nodes[node.id] = SlurmNode(machine, asked)
     return nodes
 
@@ -108,21 +108,21 @@ def read_gres(text: str) -> tuple[str, int, str]:
     return kind, counts[most], f"gpu:{most}" if most else "gpu"
 
 
-def health_of(state: str) -> Health:
-    """Whether jobs can be put on a node in this state.
+def health_of(state: str) -> NodeHealth:
+    """The fitness for jobs of a node in this state.
 
     One that does not answer (`*`) is not down yet: all are like that after a controller's restart.
     """
     plain = state.rstrip(FLAGS).lower()
     if plain.startswith(("down", "fail", "error", "power", "inval", "future", "reboot")):
-        return Health.DOWN
+        return NodeHealth.DOWN
     if plain.startswith(("drain", "maint", "block")):
-        return Health.DRAINING
-    return Health.UP
+        return NodeHealth.DRAINING
+    return NodeHealth.UP
 
 
 def write_tag(owner: str, key: Key) -> str:
-    """What an attempt is found by: a comment without spaces or bars."""
+    """The tag that an attempt is found by: a comment without spaces or bars."""
     return f"{TAG}:{owner}:{quote(key[0], safe='')}:{key[1]}"
 
 
@@ -192,20 +192,22 @@ def read_steps(text: str) -> list[tuple[str, str]]:
     return [(words[2], words[0]) for words in rows if len(words) == 3]
 
 
-def see(parts: Iterable[SlurmJob]) -> Observation:
-    """What happened to an attempt, from all components of its job."""
+def see(parts: Iterable[SlurmJob]) -> AttemptObservation:
+    """The state of an attempt, from all components of its job."""
     states = {job.state: job for job in parts}
     if alive := [job for state, job in states.items() if state in RUNNING]:
-        return Observation(Phase.RUNNING, alive[0].reason)
+        return AttemptObservation(AttemptPhase.RUNNING, alive[0].reason)
     if waiting := [job for state, job in states.items() if state in PENDING]:
         first = waiting[0]
-        return Observation(Phase.PENDING, PREPARED if first.state == PREPARES else first.reason)
+        return AttemptObservation(
+            AttemptPhase.PENDING, PREPARED if first.state == PREPARES else first.reason
+        )
     for state in TAKEN_AWAY:
         if state in states:
-            return Observation(Phase.LOST, WORDS[state])
+            return AttemptObservation(AttemptPhase.LOST, WORDS[state])
     bad = [state for state in states if state != "COMPLETED"]
-    return Observation(
-        Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else ""
+    return AttemptObservation(
+        AttemptPhase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else ""
     )
 
 

@@ -1,16 +1,26 @@
-"""Slurm's own programs, asked by command line: they are there on every site and release."""
+"""Slurm's own programs, asked by command line: they are there on every site and release.
+
+Slurm starts no job there that might still run when one begins, and none without a time limit at
+all. So jobs get a time limit that ends before, and Weft keeps its plans off these nodes in time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from weft.core.errors import EngineError
-from weft.engines.fleet.port import Away
+from weft.core.model.job import NodeId
+from weft.engines.fleet.port import Closing, ControllerUnreachable
 from weft.engines.machine.job_environment import filter_environment
+from weft.engines.slurm.answers import SlurmNode, expand_hosts
+from weft.wire.ending import end_process
 from weft.wire.identity import Identity
 
 TIMEOUT_S = 60.0  # clients give up by themselves after MessageTimeout, 10 s unless a site says else
@@ -76,7 +86,7 @@ class Clients:
         """The answer of a client that only looks; Away if it has none."""
         code, out, err = await self._run(command, self._env, "")
         if code != 0:
-            raise Away(first_line(err) or f"{command[0]} ended with {code}")
+            raise ControllerUnreachable(first_line(err) or f"{command[0]} ended with {code}")
         return out
 
     async def submit(self, script: str, *options: str, user: Identity | None = None) -> str:
@@ -95,7 +105,7 @@ class Clients:
     async def try_order(self, *command: str) -> None:
         """Have a client change something, unless there is nothing to be changed any more."""
         code, _, err = await self._run(command, self._env, "")
-        if code != 0 and isinstance(refused := refusal(command[0], err), Away):
+        if code != 0 and isinstance(refused := refusal(command[0], err), ControllerUnreachable):
             raise refused
 
     async def _run(
@@ -113,12 +123,12 @@ class Clients:
             async with asyncio.timeout(TIMEOUT_S):
                 out, err = await process.communicate(script.encode())
         except TimeoutError as error:
-            process.kill()
-            await process.wait()
-            raise Away(f"{command[0]} gave no answer within {TIMEOUT_S:g} s") from error
+            await end_process(process)
+            raise ControllerUnreachable(
+                f"{command[0]} gave no answer within {TIMEOUT_S:g} s"
+            ) from error
         except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
+            await end_process(process)
             raise
         code = process.returncode
         assert code is not None
@@ -134,16 +144,16 @@ def _as_user(user: Identity | None) -> dict[str, Any]:
 
 
 def job_environment(extra: tuple[str, ...] = ()) -> dict[str, str]:
-    """What jobs get of our environment, and what Slurm's own programs need."""
+    """The part of our environment that jobs get, and what Slurm's own programs need."""
     slurm = {k: v for k, v in os.environ.items() if k == "SLURM_CONF"}
     return {**filter_environment(extra), **slurm}
 
 
-def refusal(program: str, output: str) -> EngineError | Away:
-    """What a client said, with what to change."""
+def refusal(program: str, output: str) -> EngineError | ControllerUnreachable:
+    """The error of a client, with what to change."""
     what, lower = first_line(output), output.lower()
     if any(word in lower for word in UNREACHABLE):
-        return Away(what)
+        return ControllerUnreachable(what)
     hint = next((hint for word, hint in HINTS.items() if word in lower), "")
     return EngineError(f"Slurm refuses it: {what or program + ' failed'}", hint=hint)
 
@@ -156,3 +166,67 @@ def first_line(output: str) -> str:
         return ""
     words = telling[0].removeprefix("sbatch: ").removeprefix("srun: ").removeprefix("squeue: ")
     return words.removeprefix("error: ")[:500]
+
+
+QUESTION = ("scontrol", "-o", "show", "reservation")  # times are in seconds, see `Clients`
+ASK_S = 15.0
+LEAD_S = 180.0  # jobs have left so long before Slurm's own time: what they have to save in
+
+
+@dataclass
+class Reservations:
+    """Slurm's reservations, less the one that is `ours`."""
+
+    ours: str = ""
+    closings: dict[NodeId, tuple[Closing, ...]] = field(default_factory=dict)
+    own: frozenset[NodeId] | None = None  # the nodes of `ours`
+    _asked: float = -inf
+
+    async def refresh(self, clients: Clients) -> None:
+        """Ask for them, unless that was done lately."""
+        now = time.monotonic()
+        if now - self._asked < ASK_S:
+            return
+        text = await clients.ask(*QUESTION)
+        self._asked = now
+        closings: dict[NodeId, list[Closing]] = {}
+        self.own = None
+        for closing, nodes in read_reservations(text):
+            if closing.name == self.ours:
+                self.own = frozenset(nodes)
+                continue
+            early = Closing(closing.name, closing.start - LEAD_S, closing.end)
+            for node in nodes:
+                closings.setdefault(node, []).append(early)
+        self.closings = {node: tuple(some) for node, some in closings.items()}
+
+    def minutes_left(self, nodes: Iterable[NodeId], now: float) -> int:
+        """Minutes that a job may run there before a reservation begins; 0 if none is announced."""
+        starts = [c.start for node in nodes for c in self.closings.get(node, ()) if c.end > now]
+        return max(int((min(starts) + LEAD_S - now) // 60), 1) if starts else 0
+
+    def keep_own(self, nodes: Mapping[NodeId, SlurmNode]) -> dict[NodeId, SlurmNode]:
+        """Keep the nodes that may be used: of our reservation alone, where we have one."""
+        if self.ours and self.own is None:
+            raise EngineError(
+                f"Slurm has no reservation {self.ours!r} with nodes",
+                hint="`scontrol show reservation` lists them: --engine slurm:reservation=NAME",
+            )
+        return {name: node for name, node in nodes.items() if self.own is None or name in self.own}
+
+    def are_closed(self, node: NodeId, now: float) -> bool:
+        """True if a node is kept for others, or will be at once."""
+        return any(closing.start <= now < closing.end for closing in self.closings.get(node, ()))
+
+
+def read_reservations(text: str) -> Sequence[tuple[Closing, list[NodeId]]]:
+    """The reservations in the answer to `QUESTION`."""
+    reservations = []
+    for line in text.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        nodes = [NodeId(name) for name in expand_hosts(fields.get("Nodes", ""))]
+        times = fields.get("StartTime", ""), fields.get("EndTime", "")
+        if fields.get("Nodes", "(null)") != "(null)" and all(at.isdigit() for at in times):
+            start, end = map(float, times)
+            reservations.append((Closing(fields["ReservationName"], start, end), nodes))
+    return reservations

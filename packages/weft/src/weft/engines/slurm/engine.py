@@ -14,14 +14,12 @@ from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import Manager
 from weft.engines.machine.job_environment import check_names
 from weft.engines.machine.users import check_users
-from weft.engines.slurm.accounts import Charges, read_lists
+from weft.engines.slurm.accounts import Charges, Submitters, read_lists
 from weft.engines.slurm.native import NativeSlurm
-from weft.engines.slurm.offers import Offers
+from weft.engines.slurm.offers import SlurmOffers
 from weft.engines.slurm.pilot import CONTROLS as PILOT
-from weft.engines.slurm.pilot import PilotSlurm
-from weft.engines.slurm.pools import read_pools
+from weft.engines.slurm.pilot import PilotSlurm, read_pools
 from weft.engines.slurm.script import SbatchOptions
-from weft.engines.slurm.submitters import Submitters
 from weft.wire.identity import Identity
 
 MODES = ("native", "pilot")
@@ -94,7 +92,7 @@ class SlurmEngine(FleetEngine):
             manager = PilotSlurm(charges, folder, pools, self.slots, self.pass_env)
         else:
             submitters = Submitters(self.state, self.users if person else {})
-            offers = Offers(self.state / "offers", self.users) if by_client else None
+            offers = SlurmOffers(self.state / "offers", self.users) if by_client else None
             manager = native = NativeSlurm(
                 Charges(wishes, lists),
                 self.slots,
@@ -107,7 +105,7 @@ class SlurmEngine(FleetEngine):
         super().__init__(manager, self.state, "slurmctld", users=self.users)
 
     def _submits_as_person(self) -> bool:
-        """Whether users submit their own batch jobs."""
+        """True if users submit their own batch jobs."""
         if self.submit_as not in ("", *SUBMITTERS):
             raise InvalidConfig(
                 f"slurm: submit_as is {self.submit_as!r}",

@@ -13,8 +13,24 @@ from weft.core.batch_work import BatchWork
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
-from weft.engines.fleet.port import Abilities, Away, Gang, Key, Machine, Observation, Phase
-from weft.engines.slurm.accounts import Charges
+from weft.engines.fleet.port import (
+    Abilities,
+    AttemptObservation,
+    AttemptPhase,
+    ControllerUnreachable,
+    Gang,
+    Key,
+    Machine,
+)
+from weft.engines.slurm.accounts import (
+    QUESTION,
+    Associations,
+    Charges,
+    Submitters,
+    are_enforced,
+    check_association,
+    read_associations,
+)
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -32,18 +48,9 @@ from weft.engines.slurm.answers import (
     read_taken,
     see,
 )
-from weft.engines.slurm.associations import (
-    QUESTION,
-    Associations,
-    are_enforced,
-    check_association,
-    read_associations,
-)
-from weft.engines.slurm.clients import Clients
-from weft.engines.slurm.offers import Offers
-from weft.engines.slurm.reservations import Reservations
+from weft.engines.slurm.clients import Clients, Reservations
+from weft.engines.slurm.offers import SlurmOffers
 from weft.engines.slurm.script import SbatchOptions, batch_script
-from weft.engines.slurm.submitters import Submitters
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +73,7 @@ class NativeSlurm:
         submitters: Submitters,
         *,
         as_users: bool = False,
-        offers: Offers | None = None,
+        offers: SlurmOffers | None = None,
     ) -> None:
         self._charges, self._slots, self._as_users = charges, slots, as_users
         self._offers = offers
@@ -109,17 +116,17 @@ class NativeSlurm:
         for tenant, options in self._charges.combinations() if self._offers is None else ():
             await self._try(tenant, options)
         self.abilities = replace(self.abilities, limits_host=binds)
-        await self.look()
+        await self.poll()
 
     async def _read_associations(self) -> None:
-        """What sacctmgr says about users, once a minute where it decides."""
+        """Ask sacctmgr about users, once a minute where it decides."""
         now = time.monotonic()
         if not self._enforced or now - self._read_at < ASK_S:
             return
         self._read_at = now
         try:
             self._associations = read_associations(await self._clients.ask(*QUESTION))
-        except (Away, OSError) as error:  # jobs are refused later, by sbatch
+        except (ControllerUnreachable, OSError) as error:  # jobs are refused later, by sbatch
             log.warning("sacctmgr does not say who may use which account: %s", error)
 
     async def _try(self, tenant: str, options: SbatchOptions) -> None:
@@ -134,7 +141,7 @@ class NativeSlurm:
         """Jobs go on."""
 
     async def nodes(self) -> Sequence[Machine]:
-        """Those of the partition, or of all that may be seen."""
+        """Return the nodes of the partition, or all that may be seen."""
         only = in_partition(self._charges.others.partition)
         self._nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
         if not self._nodes:
@@ -158,7 +165,7 @@ class NativeSlurm:
         ]
 
     async def _note_taken(self, only: tuple[str, ...]) -> None:
-        """What others hold: believed once it was seen twice, for ours come and go in between."""
+        """Note what others hold: believed once it was seen twice, for ours come and go."""
         text = await self._clients.ask(*USED, *only)
         seen = read_taken(text, [job for jobs in self._jobs.values() for job in jobs])
         if self._seen_taken is None or seen == self._seen_taken:
@@ -180,7 +187,7 @@ class NativeSlurm:
     async def submit(self, gang: Gang) -> None:
         """sbatch, unless it is there already."""
         if gang.key in self._uncertain:  # sbatch gave no answer; it may have been heard
-            await self.look()
+            await self.poll()
         if gang.key in self._jobs:
             return
         for part in gang.parts:
@@ -198,7 +205,7 @@ class NativeSlurm:
         self._uncertain.discard(gang.key)
         self._jobs.setdefault(gang.key, [SlurmJob(number, "PENDING", "", "")])
 
-    def _offer(self, offers: Offers, gang: Gang, script: str) -> None:
+    def _offer(self, offers: SlurmOffers, gang: Gang, script: str) -> None:
         """Have its user's client submit it."""
         user = self._submitters.find(gang.job)
         assert user is not None
@@ -208,12 +215,12 @@ class NativeSlurm:
         offers.make(gang.key, user.uid, script, gpus)
 
     def take(self, account: str) -> BatchWork:
-        """What a person's client is to do."""
+        """The work for a person's client."""
         assert self._offers is not None
         return self._offers.take(account)
 
     async def report(self, account: str, secret: str, number: str, refusal: str) -> str:
-        """What a client did, compared with what Slurm shows."""
+        """Compare what a client did with what Slurm shows; the answer to it."""
         assert self._offers is not None
         offer = self._offers.find(account, secret)
         if offer is None:
@@ -221,7 +228,7 @@ class NativeSlurm:
         if refusal and not offer.number:
             self._offers.refuse(offer, f"sbatch of its user: {refusal}")
             return ""
-        await self.look()
+        await self.poll()
         if offer.number and offer.number == number:
             return ""
         return (
@@ -234,7 +241,7 @@ class NativeSlurm:
         Slurm lets only its owner and operators end a job, so that its user's client is asked too.
         """
         if key not in self._jobs:
-            await self.look()
+            await self.poll()
         if self._offers is not None:
             self._offers.withdraw(key)
         ids = [job.id for job in self._jobs.get(key, ())]
@@ -243,7 +250,7 @@ class NativeSlurm:
         await self._clients.try_order("scancel", "--full", "--signal=KILL", *ids)
         await self._clients.try_order("scancel", *ids)
 
-    async def look(self) -> Mapping[Key, Observation]:
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
         """One squeue for all."""
         whose = () if self._submitters.users else ("-u", getpass.getuser())
         text = await self._clients.ask(*JOBS, *whose)
@@ -267,10 +274,10 @@ class NativeSlurm:
                 seen[key] = replace(word, code=await self._find_code(key, jobs[key][0]))
         return seen if self._offers is None else {**self._offers.waiting(), **seen}
 
-    async def _give_back_taken(self, seen: dict[Key, Observation]) -> None:
+    async def _give_back_taken(self, seen: dict[Key, AttemptObservation]) -> None:
         """End what waits for GPUs that others took before it began: there may be room elsewhere."""
         now = time.monotonic()
-        waiting = [key for key, word in seen.items() if word.phase is Phase.PENDING]
+        waiting = [key for key, word in seen.items() if word.phase is AttemptPhase.PENDING]
         self._pending = {key: self._pending.get(key, now) for key in waiting}
         for key, since in self._pending.items():
             queued = [job for job in self._jobs[key] if job.state == "PENDING"]
@@ -278,7 +285,9 @@ class NativeSlurm:
             if now - since > PATIENCE_S and wanted & self._taken.keys():
                 log.info("job=%s attempt=%d waits for GPUs that others took", *key)
                 await self.cancel(key)
-                seen[key] = Observation(Phase.LOST, "jobs of others took its GPUs before it began")
+                seen[key] = AttemptObservation(
+                    AttemptPhase.LOST, "jobs of others took its GPUs before it began"
+                )
 
     async def _find_code(self, key: Key, job: SlurmJob) -> int | None:
         """The exit code of a job that failed; asked for once, however this release tells it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from weft.core.batch_work import NO_CLIENT, BatchOffer, BatchWork
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
-from weft.engines.fleet.port import Key, Observation, Phase
+from weft.engines.fleet.port import AttemptObservation, AttemptPhase, Key
 from weft.engines.slurm.answers import PENDING, RUNNING, SlurmJob, expand_hosts
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.identity import Identity
@@ -50,18 +50,18 @@ class Offer:
     over: float | None = None
 
     def is_open(self, now: float) -> bool:
-        """Whether a client is to submit it."""
+        """True if a client is to submit it."""
         free = self.taken is None or now - self.taken > LEASE_S
         return not self.number and not self.refused and free
 
     def is_ignored(self, now: float) -> bool:
-        """Whether no client took it in time, or none that did submitted it."""
+        """True if no client took it in time, or none that did submitted it."""
         since = self.made if self.taken is None else max(self.made, self.taken + LEASE_S)
         return now - since > PATIENCE_S
 
     def is_for(self, job: SlurmJob, others: Sequence[SlurmJob]) -> bool:
-        """Whether a batch job, or one more component of it, is what was offered."""
-        nodes, number = expand_hosts(job.wanted), root_of(job)
+        """True if a batch job, or one more component of it, is what was offered."""
+        nodes, number = expand_hosts(job.wanted), submitted_number(job)
         again = {node for other in others for node in expand_hosts(other.wanted)}
         offered = bool(nodes) and all(self.gpus.get(node) == job.gpus for node in nodes)
         return (
@@ -73,8 +73,8 @@ class Offer:
         )
 
 
-class Offers:
-    """Those of one service, in `folder`; `users` are the persons by tenant or account."""
+class SlurmOffers:
+    """Offers of one service, in `folder`; `users` are the persons by tenant or account."""
 
     def __init__(self, folder: Path, users: Mapping[str, Identity]) -> None:
         self._folder, self._users = folder, users
@@ -98,7 +98,7 @@ class Offers:
             self._save(offer)
 
     def withdraw(self, key: Key) -> None:
-        """It is not wanted any more: what runs of it is for its user's client to end."""
+        """Drop an offer that is not wanted any more; its user's client ends what runs of it."""
         offer = self._offers.get(key)
         if offer is not None and not offer.number:
             self._drop(offer)
@@ -112,14 +112,14 @@ class Offers:
         """The batch jobs that count, of those with our tags; the others are to be ended."""
         ours: dict[Key, list[SlurmJob]] = {}
         self._ends = {}
-        for key, job in sorted(jobs, key=lambda pair: int(root_of(pair[1]) or 0)):
+        for key, job in sorted(jobs, key=lambda pair: int(submitted_number(pair[1]) or 0)):
             offer = self._offers.get(key)
             if offer is None or offer.refused or not offer.is_for(job, ours.get(key, ())):
                 self._end(job)
                 continue
             ours.setdefault(key, []).append(job)
             if not offer.number:
-                offer.number = root_of(job)
+                offer.number = submitted_number(job)
                 self._save(offer)
             if offer.unwanted:
                 self._end(job)
@@ -128,7 +128,7 @@ class Offers:
                 self._drop(offer)  # Slurm has forgotten it
         return ours
 
-    def waiting(self) -> dict[Key, Observation]:
+    def waiting(self) -> dict[Key, AttemptObservation]:
         """Offers that no batch job was seen of; one that no client takes is given up."""
         now, seen = time.monotonic(), {}
         for offer in [*self._offers.values()]:
@@ -139,13 +139,13 @@ class Offers:
             if offer.refused:
                 offer.over = offer.over or now
                 lost = offer.refused.startswith(NO_CLIENT)
-                phase = Phase.LOST if lost else Phase.ENDED
-                seen[offer.key] = Observation(phase, offer.refused)
+                phase = AttemptPhase.LOST if lost else AttemptPhase.ENDED
+                seen[offer.key] = AttemptObservation(phase, offer.refused)
                 if now - offer.over > KEPT_S:
                     self._drop(offer)
             else:
                 why = "`weft slurm-client` of its user has not submitted it yet"
-                seen[offer.key] = Observation(Phase.PENDING, why)
+                seen[offer.key] = AttemptObservation(AttemptPhase.PENDING, why)
         return seen
 
     def _end(self, job: SlurmJob) -> None:
@@ -156,7 +156,7 @@ class Offers:
     # ---- what clients say
 
     def take(self, account: str) -> BatchWork:
-        """What this person's client is to do; each offer goes to one client."""
+        """The work for this person's client; each offer goes to one client."""
         uid, now = self._uid(account), time.monotonic()
         mine = (offer for offer in self._offers.values() if offer.uid == uid)
         chosen = [offer for offer in mine if offer.is_open(now)]
@@ -172,7 +172,7 @@ class Offers:
         return mine.get(secret)
 
     def refuse(self, offer: Offer, why: str) -> None:
-        """It comes to nothing."""
+        """Drop an offer that comes to nothing."""
         offer.refused = why[:LONGEST]
         self._save(offer)
 
@@ -209,7 +209,7 @@ class Offers:
         return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"
 
 
-def root_of(job: SlurmJob) -> str:
+def submitted_number(job: SlurmJob) -> str:
     """The number that a job was submitted as; empty for a member of an array, as ours never are.
 
     Components of a heterogeneous job have a plus sign behind it.

@@ -1,5 +1,7 @@
 """Whole nodes held by allocations of their own, and jobs inside as steps that may overlap.
 
+`a1/a2` are held for all tenants, `vision:a1+a2/nlp:t1` gives each tenant a pool of its own.
+
 One allocation a node: a node that is lost takes only itself, and is held again when it is back. A
 step starts in a fraction of a second, has exactly the devices of the plan, and may share them.
 """
@@ -14,16 +16,24 @@ import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
-from weft.engines.attempts.spawn import reap, spawn_command
-from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Observation, Phase
-from weft.engines.slurm.accounts import Charges
+from weft.engines.attempts.own_processes import reap, spawn_command
+from weft.engines.fleet.port import (
+    Abilities,
+    AttemptObservation,
+    AttemptPhase,
+    Gang,
+    Key,
+    Machine,
+    NodeHealth,
+)
+from weft.engines.slurm.accounts import Charges, plural
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -39,12 +49,60 @@ from weft.engines.slurm.answers import (
     read_tag,
     write_tag,
 )
-from weft.engines.slurm.clients import Clients
-from weft.engines.slurm.pools import Pools
-from weft.engines.slurm.reservations import Reservations
+from weft.engines.slurm.clients import Clients, Reservations
 from weft.engines.slurm.script import LOG, pilot_script, step_command
+from weft.frozen import frozen
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.processes import alive, start_time
+
+
+@frozen
+class Pools:
+    """The tenant of each node that is to be held, empty for all; no nodes: all there are."""
+
+    tenants: Mapping[NodeId, str] = field(default_factory=dict)
+
+    def may_hold(self, node: NodeId) -> bool:
+        """True if a node is among those to be held."""
+        return not self.tenants or node in self.tenants
+
+    def check(self, charges: Charges) -> None:
+        """Raise InvalidConfig where a tenant's jobs could not be charged as its lists say."""
+        if "partition" in charges.lists:
+            raise InvalidConfig(
+                "slurm: a pilot's nodes are in one partition for all tenants",
+                hint="drop partitions=, or use mode=native",
+            )
+        pooled = {*self.tenants.values()}
+        for name, lists in charges.lists.items():
+            for tenant, allowed in lists.items():
+                if tenant not in pooled:
+                    raise InvalidConfig(
+                        f"slurm: tenant {tenant!r} has {plural(name)} but no pilots of its own",
+                        hint=f"name its nodes, nodes={tenant}:NODE+NODE, or use mode=native",
+                    )
+                if len(allowed) > 1:
+                    raise InvalidConfig(
+                        f"slurm: tenant {tenant!r} has several {plural(name)}, and a pilot has one",
+                        hint=f"write {plural(name)}={tenant}:{allowed[0]}, or use mode=native",
+                    )
+
+
+def read_pools(text: str) -> Pools:
+    """As they are written in the parameter `nodes`."""
+    tenants: dict[NodeId, str] = {}
+    for part in filter(None, text.split("/")):
+        tenant, colon, names = part.rpartition(":")
+        nodes = [NodeId(name) for name in names.split("+")]
+        again = [node for node in nodes if node in tenants]
+        if (colon and not tenant) or not all(nodes) or again:
+            raise InvalidConfig(
+                f"slurm: nodes has {part!r}" + (f", and {again[0]!r} twice" if again else ""),
+                hint="write nodes=NODE/NODE, or nodes=TENANT:NODE+NODE/TENANT:NODE",
+            )
+        tenants |= dict.fromkeys(nodes, tenant)
+    return Pools(tenants)
+
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +136,11 @@ class PilotSlurm:
         self._clients.check()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._charges = replace(self._charges, others=replace(self._charges.others, owner=owner))
-        await self.look()
+        await self.poll()
         machines = await self.nodes()
         until = time.monotonic() + AGAIN_S
         while time.monotonic() < until and any(
-            machine.health is Health.DOWN for machine in machines
+            machine.health is NodeHealth.DOWN for machine in machines
         ):
             await asyncio.sleep(0.2)  # idle nodes are held in a second or two
             machines = await self.nodes()
@@ -107,7 +165,7 @@ class PilotSlurm:
         for name, node in self._nodes.items():
             if self._reservations.are_closed(name, time.time()):
                 await self._let_go(name)
-            elif name not in self._pilots and node.machine.health is Health.UP:
+            elif name not in self._pilots and node.machine.health is NodeHealth.UP:
                 await self._hold(node)
         return [self._machine(node) for node in self._nodes.values()]
 
@@ -116,10 +174,10 @@ class PilotSlurm:
         pilot = self._pilots.get(name)
         tenant, closings = self._tenant(name), self._reservations.closings.get(name, ())
         machine = replace(node.machine, tenant=tenant, closings=closings)
-        if machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
+        if machine.health is not NodeHealth.UP or (pilot and pilot.state in RUNNING):
             return machine
         why = pilot.reason if pilot else "no pilot holds it"
-        return replace(machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+        return replace(machine, health=NodeHealth.DOWN, reason=f"its allocation waits: {why}")
 
     def _tenant(self, node: NodeId) -> str:
         return self._pools.tenants.get(node, "")
@@ -190,7 +248,7 @@ class PilotSlurm:
         body = read_json(self._record(key)) or {"clients": {}}
         _kill_all(body["clients"].values())
 
-    async def look(self) -> Mapping[Key, Observation]:
+    async def poll(self) -> Mapping[Key, AttemptObservation]:
         """One squeue for all steps; a client that lives may still be about to make one."""
         text = await self._clients.ask(*STEPS, "-u", getpass.getuser())
         self._steps = {}
@@ -198,7 +256,7 @@ class PilotSlurm:
             if (key := read_tag(self._charges.others.owner, name)) is not None:
                 self._steps.setdefault(key, []).append(step)
         self._children = {pid for pid in self._children if not reap(pid)}
-        seen = {key: Observation(Phase.RUNNING) for key in self._steps}
+        seen = {key: AttemptObservation(AttemptPhase.RUNNING) for key in self._steps}
         for file in self._folder.glob("*@*.json"):
             body = read_json(file)
             if body is None:
@@ -206,9 +264,9 @@ class PilotSlurm:
             key = JobId(body["job"]), int(body["attempt"])
             lives = any(b is not None and alive(p, b) for p, b in body["clients"].values())
             if lives and key not in seen:
-                seen[key] = Observation(Phase.PENDING, "its steps are being made")
+                seen[key] = AttemptObservation(AttemptPhase.PENDING, "its steps are being made")
             elif not lives and key not in seen:
-                seen[key] = Observation(Phase.ENDED)
+                seen[key] = AttemptObservation(AttemptPhase.ENDED)
         return seen
 
     def _record(self, key: Key) -> Path:

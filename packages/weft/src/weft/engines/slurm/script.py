@@ -9,9 +9,8 @@ from shlex import quote
 
 from weft.core.errors import EngineError
 from weft.core.model.job import Discipline, NodeId
-from weft.engines.fleet.folders import TOKENS
-from weft.engines.fleet.port import Gang, Part
-from weft.engines.fleet.requests import agent_command
+from weft.engines.fleet.port import AttemptPart, Gang
+from weft.engines.fleet.requests import TOKENS, agent_command
 from weft.engines.slurm.answers import SlurmNode, write_tag
 from weft.frozen import frozen
 from weft.wire.attempt import AGENT_LOG, CLAIM, JOINED, token_socket
@@ -25,7 +24,7 @@ LOG = "slurm.log"  # in a part's folder: what Slurm itself has to say
 
 @frozen
 class SbatchOptions:
-    """What goes into every request; empty or 0 leaves it to the site.
+    """Options of every request; empty or 0 leaves them to the site.
 
     `python` is the interpreter with Weft on the nodes. `counts_memory` says that the site divides
     memory among jobs, so that each must ask for its part. `most_min` bounds the time limit of all.
@@ -42,7 +41,7 @@ class SbatchOptions:
     most_min: int = 0
 
     def options(self) -> list[str]:
-        """Those that are the same for every job."""
+        """Options that all jobs have."""
         named = {
             "partition": self.partition,
             "account": self.account,
@@ -69,9 +68,11 @@ def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOp
     return "\n".join([*lines, *_body(gang, groups, wishes), ""])
 
 
-def group_parts(parts: Sequence[Part], nodes: Mapping[NodeId, SlurmNode]) -> list[tuple[Part, ...]]:
-    """Parts that ask for the same, in the order in which they come."""
-    groups: dict[tuple[object, ...], list[Part]] = {}
+def group_parts(
+    parts: Sequence[AttemptPart], nodes: Mapping[NodeId, SlurmNode]
+) -> list[tuple[AttemptPart, ...]]:
+    """Parts grouped by equal requests, in the order in which they come."""
+    groups: dict[tuple[object, ...], list[AttemptPart]] = {}
     for part in parts:
         shape = (len(part.gpus), nodes[part.node].gres, _cpus(part), round(part.mem_gb, 3))
         groups.setdefault(shape, []).append(part)
@@ -79,7 +80,10 @@ def group_parts(parts: Sequence[Part], nodes: Mapping[NodeId, SlurmNode]) -> lis
 
 
 def _header(
-    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions
+    gang: Gang,
+    group: tuple[AttemptPart, ...],
+    nodes: Mapping[NodeId, SlurmNode],
+    wishes: SbatchOptions,
 ) -> list[str]:
     first = group[0]
     options = [
@@ -103,7 +107,9 @@ def _header(
     return [*options, *wishes.limit(ceil(gang.time_limit_s / 60.0) or wishes.time_min)]
 
 
-def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions) -> list[str]:
+def _body(
+    gang: Gang, groups: Sequence[tuple[AttemptPart, ...]], wishes: SbatchOptions
+) -> list[str]:
     """The agent of the only node in place of the script; else one on each by a step."""
     if len(gang.parts) == 1:
         folder = gang.parts[0].folder
@@ -125,7 +131,7 @@ def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions)
 
 
 def step_command(
-    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: SbatchOptions
+    gang: Gang, part: AttemptPart, node: SlurmNode, allocation: str, wishes: SbatchOptions
 ) -> list[str]:
     """One part as a step in an allocation that is held: it shares the node with other steps.
 
@@ -212,16 +218,16 @@ def write_pattern(path: Path) -> str:
 
 
 def job_name(gang: Gang) -> str:
-    """What people see in squeue."""
+    """The name that people see in squeue."""
     plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in gang.name)
     return f"weft-{plain[:60]}-{gang.attempt}"
 
 
-def _cpus(part: Part) -> int:
+def _cpus(part: AttemptPart) -> int:
     return max(ceil(part.cpus - EPS), 1)
 
 
-def _memory_mb(part: Part, node: SlurmNode, *, counted: bool) -> int:
+def _memory_mb(part: AttemptPart, node: SlurmNode, *, counted: bool) -> int:
     if part.mem_gb:
         return ceil(part.mem_gb * 1000)
     machine = node.machine.node

@@ -1,4 +1,4 @@
-"""What sets of GPUs of a node are worth to a job that talks in a pattern, after MAPA (SC'21).
+"""The worth of sets of a node's GPUs to a job that talks in a pattern, after MAPA (SC'21).
 
 A match lays the pattern's workers on GPUs. The graph is complete, as PCIe joins whatever NVLink
 does not, so every set matches in every order; each set is scored by its best order, for all sets of
@@ -90,13 +90,13 @@ def mask_of(gpus: tuple[int, ...]) -> int:
 
 
 def effective_gb_s(topology: NodeTopology, pattern: Pattern, gpus: tuple[int, ...]) -> float:
-    """What the workers on a set of GPUs have between them, GB/s; infinite for a single one."""
+    """GB/s between the workers on a set of GPUs; infinite for a single one."""
     return float(score_sets(topology, pattern).effective[mask_of(gpus)])
 
 
 @lru_cache(maxsize=16)
 def count_bits(gpus: int) -> NDArray[np.int64]:
-    """How many GPUs are in each set."""
+    """The number of GPUs in each set."""
     return np.array([mask.bit_count() for mask in range(1 << gpus)])
 
 
@@ -117,12 +117,11 @@ def sum_inside(links: Floats) -> Floats:
 
 
 def _score_alike(n: int, gb_s: float, pattern: Pattern) -> tuple[Floats, Floats]:
-    """Where every pair is joined alike, only the number of edges counts."""
+    """Scores where every pair is joined alike: only the number of edges counts."""
     sizes = count_bits(n)
-    edges = {
-        Pattern.RING: sizes * (sizes > 1),
-        Pattern.ALL_TO_ALL: sizes * (sizes - 1) // 2,
-    }.get(pattern, np.maximum(sizes - 1, 0))
+    edges = {Pattern.RING: sizes * (sizes > 1), Pattern.ALL_TO_ALL: sizes * (sizes - 1) // 2}.get(
+        pattern, np.maximum(sizes - 1, 0)
+    )
     return edges.astype(np.float64) * gb_s, np.where(sizes > 1, gb_s, np.inf)
 
 

@@ -1,4 +1,4 @@
-"""What a job loses beside others, at a batch other than its own (Cai et al., IADeep, SC 2023)."""
+"""A job's loss beside others, at a batch other than its own (Cai et al., IADeep, SC 2023)."""
 
 from __future__ import annotations
 

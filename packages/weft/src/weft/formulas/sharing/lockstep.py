@@ -24,7 +24,7 @@ OPPOSITE = (0, 2)
 
 
 class Period(NamedTuple):
-    """How long a period is, and how many slots each member is shifted in it."""
+    """The length of a period, and the slots by which each member is shifted in it."""
 
     seconds: float
     shifts: tuple[int, ...]
@@ -84,7 +84,7 @@ def _fill_slots(ordered: Sequence[Stages]) -> float:
 
 
 def _merge(ordered: Sequence[Stages]) -> float:
-    """The same where storage and CPU were measured as one stage, which takes two slots.
+    """Return the time where storage and CPU were measured as one stage, which takes two slots.
 
     As the authors compute it: `at[i]` is when slot i begins. The recurrence takes no maximum
     with the slot before, so a slot may even begin earlier than the one in front of it.

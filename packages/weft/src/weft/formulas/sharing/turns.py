@@ -11,11 +11,7 @@ TOLERANCE = 0.01  # what a guaranteed job loses to a paced neighbour
 
 
 def slice_speed(
-    claim: float,
-    claims: float,
-    *,
-    quantum_s: float = QUANTUM_S,
-    hand_over_s: float = HAND_OVER_S,
+    claim: float, claims: float, *, quantum_s: float = QUANTUM_S, hand_over_s: float = HAND_OVER_S
 ) -> float:
     """Speed of one of several jobs that get the device in turns, in proportion to claims.
 

@@ -1,4 +1,4 @@
-"""How the loss of a job really falls. Like all truth, for the simulator alone.
+"""The true fall of a job's loss. Like all truth, for the simulator alone.
 
 The families are published forms: `sgd` is 1 / (b0 k + b1) + b2 (Optimus, EuroSys 2018),
 `sublinear` 1 / (a k^2 + b k + c) + d and `linear` mu^(k - b) + c (SLAQ, SoCC 2017), `power`
@@ -55,7 +55,7 @@ class Curve:
         return np.asarray(FAMILIES[self.family][1](np.asarray(k, dtype=float), self.coefficients))
 
     def measured(self, first: int, last: int) -> Floats:
-        """What the job sees after each of the iterations from `first` to `last`."""
+        """The losses that the job sees after each of the iterations from `first` to `last`."""
         k = np.arange(first, last + 1)
         loss = self.at(k.astype(float))
         if not self.noise:

@@ -22,7 +22,7 @@ LEAST_S = 1.0  # what a job whose epochs are over is said to need
 
 @frozen
 class Regimes:
-    """What a job declares: its epochs, and seconds of one by batch size on what it asked for.
+    """A job's declaration: its epochs, and seconds of one by batch size on what it asked for.
 
     `samples` are those of an epoch, 0 where unknown.
     """
@@ -32,7 +32,7 @@ class Regimes:
     samples: float = 0.0
 
     def hints(self) -> dict[str, float]:
-        """The same as hints of a job."""
+        """The regimes as hints of a job."""
         hints = {"epochs": float(self.epochs)}
         if self.samples > 0.0:
             hints["epoch_samples"] = self.samples
@@ -46,7 +46,7 @@ class Regimes:
 
 
 def regimes_of(job: Job) -> Regimes | None:
-    """What a job declares of its regimes; None of a job that declares none."""
+    """The regimes that a job declares; None of a job that declares none."""
     hints = job.hints
     if "regime0_batch" not in hints:
         return None

@@ -31,7 +31,7 @@ class SoloTimes:
     far: Mapping[Described, float]
 
     def traffic(self, name: str, gpus: int) -> Traffic | None:
-        """What makes the difference between one socket and two; None where there is none.
+        """The traffic that makes one socket differ from two; None where there is none.
 
         A pair on one socket talks over NVLink, any other job over the bus between sockets.
         """

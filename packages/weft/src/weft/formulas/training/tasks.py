@@ -6,7 +6,9 @@ in the host parts of the slices: as many as cores and memory beside the workers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +23,7 @@ Split = tuple[tuple[int, int], ...]  # workers and servers on each node
 
 @frozen
 class Task:
-    """What one worker or one server takes."""
+    """The resources of one worker or one server."""
 
     gpus: float = 0.0
     cpus: float = 0.0
@@ -58,7 +60,7 @@ class Tasks:
         return self.samples / self.batch
 
     def need(self, workers: int, servers: int) -> Floats:
-        """What that many tasks take of each resource."""
+        """The resources of that many tasks."""
         return workers * self.worker.vector + servers * self.server.vector
 
     def split(self, on: Allocation) -> Split:
@@ -79,7 +81,7 @@ class Tasks:
 
 
 def tasks_of(job: Job) -> Tasks | None:
-    """What a job says about its tasks; None of a job that has no servers."""
+    """The tasks that a job declares; None of a job that has no servers."""
     hints = job.hints
     if "server_cpus" not in hints:
         return None
@@ -113,8 +115,8 @@ def tasks_of(job: Job) -> Tasks | None:
 
 
 @frozen
-class Utility:
-    """What a job is worth by its completion time: a sigmoid that falls around `target_s`.
+class SigmoidUtility:
+    """The worth of a job by its completion time: a sigmoid that falls around `target_s`.
 
     `worth` is the most it is worth, `haste` how steeply that falls (0: never).
     """
@@ -130,15 +132,31 @@ class Utility:
         return np.asarray(self.worth / (1.0 + np.exp(np.clip(late, -700.0, 700.0))))
 
 
-def utility_of(job: Job) -> Utility | None:
-    """What a job says about its worth; None of a job that says nothing."""
+def utility_of(job: Job) -> SigmoidUtility | None:
+    """The worth that a job declares; None of a job that says nothing."""
     if "worth" not in job.hints:
         return None
     hints = job.hints
-    utility = Utility(hints["worth"], hints.get("haste", 0.0), hints.get("target_s", 0.0))
+    utility = SigmoidUtility(hints["worth"], hints.get("haste", 0.0), hints.get("target_s", 0.0))
     if utility.worth < 0.0 or utility.haste < 0.0:
         raise InvalidConfig(
             f"job {job.id!r}: hints worth {utility.worth} and haste {utility.haste}",
             hint="neither may be negative",
         )
     return utility
+
+
+Law = Callable[[Any], Any]
+
+
+class Ratios(NamedTuple):
+    """Seconds of a whole training on w workers and p servers, as a sum of ratios."""
+
+    fixed: float = 0.0
+    over_w: float = 0.0
+    w_over_p: float = 0.0
+    over_p: float = 0.0
+
+    def at(self, w: Any, p: Any) -> Any:
+        """In seconds."""
+        return self.fixed + self.over_w / w + self.w_over_p * w / p + self.over_p / p

@@ -59,7 +59,7 @@ class CudaDriver:
             raise
 
     def restore(self, pid: int) -> None:
-        """Back to the same GPU, and on."""
+        """Move a process back to its GPU, and let it go on."""
         self._call("Restore", pid, None)
         self._call("Unlock", pid, None)
 
@@ -77,7 +77,7 @@ class CudaDriver:
 
 
 def uses_gpu(pid: int) -> bool:
-    """Whether a process has a GPU open."""
+    """True if a process has a GPU open."""
     try:
         links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:

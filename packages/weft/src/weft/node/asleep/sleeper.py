@@ -62,7 +62,7 @@ class Sleeper:
         self._leaving = False
 
     def is_asleep(self) -> bool:
-        """Whether the processes are meant not to run, or about to."""
+        """True if the processes are meant not to run, or about to."""
         return self._now.state != AWAKE or self._device.busy
 
     @property
@@ -76,7 +76,7 @@ class Sleeper:
         self._thaw()  # so that signals reach it; its device may take longer
         self._advance(time.monotonic())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take up what is asked, and go on with what takes a while."""
         request = read_request(self._folder) or NOBODY
         now = time.monotonic()
@@ -89,7 +89,7 @@ class Sleeper:
         self._advance(now)
 
     def _is_heard(self, request: SleepRequest) -> bool:
-        """Whether a service is there: it listens, or goes on to write its request again."""
+        """True if a service is there: it listens, or goes on to write its request again."""
         listens = self._journal.is_heard()
         return request != self._request if listens is None else listens
 
@@ -155,7 +155,7 @@ class Sleeper:
             self._device.restore()
 
     def _moved(self) -> None:
-        """The driver has come to an end with what was asked of it."""
+        """Note that the driver has come to an end with what was asked of it."""
         error = self._device.error
         if self._now.state == SUSPENDED:
             if not error:
@@ -280,12 +280,12 @@ class DeviceHelper:
 
     @property
     def there(self) -> bool:
-        """Whether there is such a program here."""
+        """True if there is such a program here."""
         return bool(self._command)
 
     @property
     def busy(self) -> bool:
-        """Whether something is being moved."""
+        """True if something is being moved."""
         return self._process is not None
 
     @property
@@ -314,7 +314,7 @@ class DeviceHelper:
             self.error = f"{command[0]} cannot be run: {error.strerror}"
 
     def done(self) -> bool:
-        """Whether it has come to its end, well or with an `error`."""
+        """True if it has come to its end, well or with an `error`."""
         process = self._process
         if process is None:
             return True

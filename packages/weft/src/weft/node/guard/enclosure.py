@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from weft.node.attempt_log import is_heard
 from weft.node.ranks.rank import Rank
-from weft.wire.attempt import TAG, AttemptSpec
+from weft.wire.attempt import TAG, AttemptSpec, read_json, write_whole
 from weft.wire.cgroups import kill_group, make_group, members, out_of_memory, remove_group
 from weft.wire.processes import (
     bind,
@@ -93,7 +93,7 @@ class Enclosure:
         self.apply(ranks, spec.cores, spec.limits, places)
 
     def memory_excess(self) -> str:
-        """Why the attempt used too much memory; empty if it did not."""
+        """The reason why the attempt used too much memory; empty if it did not."""
         most = self._spec.mem_gb
         if most <= 0.0:
             return ""
@@ -148,3 +148,58 @@ class Enclosure:
         if self.group is not None:
             pids.update(pid for pid in members(self.group) if start_time(pid) is not None)
         return pids - {os.getpid()}
+
+
+RAN = "ran.json"  # beside a job's attempts: how long they took together
+
+
+class TimeLimit:
+    """Counts while an attempt runs. A limit of 0 is none; the warning comes `warn_s` before it."""
+
+    def __init__(self, job_folder: Path, limit_s: float, warn_s: float) -> None:
+        self._file = job_folder / RAN
+        self._limit_s = limit_s or float("inf")
+        self._warn_at = self._limit_s - warn_s if warn_s else float("inf")
+        self._before_s = float((read_json(self._file) or {}).get("seconds", 0.0))
+        self._began = time.monotonic()
+        self._over = False
+        self._stood: float | None = None  # since when it is asleep
+
+    def pause(self, *, asleep: bool) -> None:
+        """Note if its processes are asleep: that time does not count."""
+        now = time.monotonic()
+        if asleep and self._stood is None:
+            self._stood = now
+        elif not asleep and self._stood is not None:
+            self._began += now - self._stood
+            self._stood = None
+
+    @property
+    def ran_s(self) -> float:
+        """Seconds of this and earlier attempts."""
+        until = time.monotonic() if self._stood is None else self._stood
+        return self._before_s + until - self._began
+
+    def warns(self) -> bool:
+        """True once, when it is time to warn its processes."""
+        if self.ran_s < self._warn_at:
+            return False
+        self._warn_at = float("inf")
+        return True
+
+    def ends(self) -> bool:
+        """True once, when its time is over."""
+        if self._over or self.ran_s < self._limit_s:
+            return False
+        self._over = True
+        return True
+
+    @property
+    def passed(self) -> bool:
+        """True if its time was over while it ran."""
+        return self._over
+
+    def keep(self) -> None:
+        """The attempt has ended: remember what it took."""
+        if self._limit_s < float("inf"):
+            write_whole(self._file, {"seconds": self.ran_s})

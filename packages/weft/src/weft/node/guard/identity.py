@@ -62,13 +62,13 @@ def acting_as(user: Identity | None) -> Iterator[None]:
 
 
 def peer_of(conversation: socket.socket) -> Peer:
-    """Who connected."""
+    """The peer that connected."""
     raw = conversation.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     return Peer(*CREDENTIALS.unpack(raw))
 
 
 def may_speak(conversation: socket.socket, user: Identity | None = None) -> bool:
-    """Whether the peer is this process's own user, or `user`."""
+    """True if the peer is this process's own user, or `user`."""
     return peer_of(conversation).uid in (os.geteuid(), user.uid if user else os.geteuid())
 
 

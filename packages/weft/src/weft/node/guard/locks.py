@@ -1,7 +1,7 @@
-"""What an attempt takes for itself before it starts: its job, and its checkpoint folder.
+"""Locks that an attempt takes before it starts: its job, and its checkpoint folder.
 
 Both are locks that every process of the attempt inherits, so that they are free exactly when the
-last of them is gone. The folder is fenced by attempt besides (`weft.wire.fence`), for trainers on
+last of them is gone. The folder is fenced by attempt besides (`weft.base.fence`), for trainers on
 machines that these locks do not reach.
 """
 
@@ -13,9 +13,9 @@ import os
 import time
 from pathlib import Path
 
+from weft.base.fence import OWNER, claim
 from weft.node.guard.identity import acting_as
 from weft.wire.attempt import CLAIM, AttemptSpec, put_claim
-from weft.wire.fence import OWNER, claim
 from weft.wire.processes import start_time
 
 WAIT_S = 10.0  # how long the last process of the previous holder may take to be gone

@@ -11,18 +11,18 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+from weft.base.messages import Counted
 from weft.node.attempt_log import Journal
-from weft.node.measuring.health import HealthLines
-from weft.node.measuring.outside import Observation, Outside
+from weft.node.measuring.claims import ClaimBounds
+from weft.node.measuring.outside import HealthLines, Outside, ProcessObservation
 from weft.wire.attempt import MEASURED, AttemptSpec
-from weft.wire.messages import Counted
-from weft.wire.shared_folders import private_mode
+from weft.wire.shared_files import private_mode
 
 WRITE_S = 0.2  # at least between two versions of the file
 LOOK_S = 1.0  # between two looks from outside
@@ -31,20 +31,17 @@ BLIND_S = 10.0  # the first report of a job that counts nothing
 
 
 class Measurer:
-    """What is known about the attempt in `folder`, whose processes are `pids`."""
+    """Measurements of the attempt in `folder`, whose processes are `pids`."""
 
     def __init__(
-        self,
-        folder: Path,
-        spec: AttemptSpec,
-        pids: Callable[[], Collection[int]],
-        journal: Journal,
+        self, folder: Path, spec: AttemptSpec, pids: Callable[[], Collection[int]], journal: Journal
     ) -> None:
         self._file, self._journal = folder / MEASURED, journal
-        self.counts = Counts(spec.first_rank)
-        self._outside, self._seen = Outside(spec, pids), Observation()
+        self.counts = StepCounts(spec.first_rank)
+        self._outside, self._seen = Outside(spec, pids), ProcessObservation()
+        self._claims = ClaimBounds(self._outside.cpu_time, self._notice)
         self.health = HealthLines(spec, journal)
-        self._peak = 0.0
+        self._peak = self._seen_peak = 0.0
         self._began = time.monotonic()
         self._changed = False
         self._written = self._looked = 0.0
@@ -55,22 +52,23 @@ class Measurer:
         self.reports_itself = False
 
     def take(self, message: Counted) -> None:
-        """A watcher's word."""
-        if self.counts.take(message, time.time()):
+        """Note a watcher's message."""
+        if self._claims.allows_steps(message.steps) and self.counts.take(message, time.time()):
             self._changed = True
             self.health.take(message)
             if not self._counting and self.counts.samples:
                 self._counting = True
                 self._next, self._apart = time.monotonic() + FIRST_S, APART_S
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Do what is due; called a few times per second."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
-            self._seen, self._changed = self._outside.look(), True
-            self._peak = max(self._peak, self._seen.held_gb or 0.0, self.counts.peak_gb)
-            self.health.look()
+            self._seen, self._changed = self._outside.observe(), True
+            self._seen_peak = max(self._seen_peak, self._seen.held_gb or 0.0)
+            self._peak = max(self._peak, self._seen_peak, self.counts.peak_gb)
+            self.health.poll()
         if self._changed and now - self._written >= WRITE_S:
             self._written, self._changed = now, False
             self._write()
@@ -81,7 +79,7 @@ class Measurer:
 
     def end(self) -> None:
         """The processes have left: their totals, if not reported yet."""
-        self.health.look(now=True)
+        self.health.poll(now=True)
         if self.counts.samples and self.counts.samples[-1][1] != self._reported:
             self._write()
             self._tell()
@@ -116,8 +114,15 @@ class Measurer:
                 values["data_s"] = None if part is None else part / rate
         return {name: value for name, value in values.items() if value is not None}
 
+    def believe(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the report of a rank without what cannot be true."""
+        return self._claims.believe(values, self._seen_peak or self._outside.resident_gb())
+
+    def _notice(self, level: str, text: str) -> None:
+        self._journal.write("notice", rank=0, level=level, text=text)
+
     def _held(self) -> float | None:
-        """By the driver, which counts all; by the framework where the driver is silent."""
+        """Return memory by the driver, which counts all; by the framework where it is silent."""
         if self._seen.held_gb is not None:
             return self._seen.held_gb
         return self.counts.held_gb or None
@@ -179,7 +184,7 @@ class Process:
         return self.before + self.steps
 
 
-class Counts:
+class StepCounts:
     """The attempt's steps; those of its first rank where it has several.
 
     Processes that are no ranks of a gang train side by side: their steps are added up.

@@ -1,4 +1,9 @@
-"""An attempt as seen from outside, whatever it runs: its device, its CPU time, its disks."""
+"""An attempt as seen from outside, whatever it runs: its device, its CPU time, its disks.
+
+A line of the attempt's log every half a minute, and at once when a device has a fault. A gang waits
+for its slowest rank, so all of them step equally fast; what tells them apart is the time each
+takes by itself, from the end of a step to the next backward pass, before it meets the others.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,111 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from weft.base.messages import Counted
 from weft.frozen import frozen
-from weft.node.measuring.health import visible_devices
+from weft.node.attempt_log import Journal
 from weft.wire.attempt import AttemptSpec
+from weft.wire.gpu_health import DeviceWatch
 from weft.wire.processes import PROC, skip_gone
+
+EVERY_S = 30.0  # between two lines
+
+
+class Paces:
+    """Seconds that ranks took lately, by what their watchers count."""
+
+    def __init__(self) -> None:
+        self._now: dict[int, Counted] = {}
+        self._before: dict[int, Counted] = {}
+
+    def take(self, message: Counted) -> None:
+        """Note a watcher's message."""
+        if message.own_steps > 0.0:
+            self._now[message.rank] = message
+
+    def window(self) -> list[tuple[int, float, float]]:
+        """Since the last call: each rank with what a step took it alone, and with the others."""
+        rows = []
+        for rank, now in sorted(self._now.items()):
+            was = self._before.get(rank)
+            if was is not None and was.pid == now.pid and was.unit == now.unit:
+                own_steps, steps = now.own_steps - was.own_steps, now.steps - was.steps
+                if own_steps > 0.0 and steps > 0.0 and now.at > was.at:
+                    own_s = (now.own_s - was.own_s) / own_steps
+                    rows.append((rank, own_s, (now.at - was.at) / steps))
+        self._before = dict(self._now)
+        return rows
+
+
+class HealthLines:
+    """Reports of one attempt; its devices are watched here where no engine on this machine does."""
+
+    def __init__(self, spec: AttemptSpec, journal: Journal) -> None:
+        self._spec, self._journal = spec, journal
+        self._watch = DeviceWatch(visible_devices(spec) if spec.part else ())
+        self._paces: Paces | None = Paces() if spec.world_size > 1 else None
+        self._next = time.monotonic() + EVERY_S
+        self._faults: tuple[str, ...] = ()
+
+    def take(self, message: Counted) -> None:
+        """Note a watcher's message."""
+        if self._paces is not None:
+            self._paces.take(message)
+
+    def forget_ranks(self) -> None:
+        """Forget the ranks, which have changed: their numbers are not those of devices any more."""
+        self._paces = None
+
+    def poll(self, *, now: bool = False) -> None:
+        """Write what is due; `now` looks at devices although they were just looked at."""
+        self._watch.poll(now=now)
+        faults = tuple(record.fault for record in self._watch.seen)
+        if faults == self._faults and time.monotonic() < self._next:
+            return
+        paces = self._read_paces() if time.monotonic() >= self._next else []
+        self._faults, self._next = faults, time.monotonic() + EVERY_S
+        if self._watch.seen or paces:
+            self._journal.write(
+                "health",
+                node=self._spec.node,
+                alone=not self._spec.learnt,
+                world=self._spec.world_size,
+                devices=[
+                    (gpu, record.fault, record.notes)
+                    for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)
+                ],
+                counters=[
+                    (gpu, record.counters)
+                    for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)
+                ],
+                paces=paces,
+            )
+
+    def _numbers(self) -> Sequence[int]:
+        """Devices as the plan numbers them; as the driver does where the plan cannot name them."""
+        return visible_devices(self._spec) if self._spec.learnt else self._spec.devices
+
+    def _read_paces(self) -> list[tuple[int, int, float, float]]:
+        """By rank, with its device."""
+        rows = [] if self._paces is None else self._paces.window()
+        first, devices = self._spec.first_rank, self._numbers() or self._spec.devices
+        return [
+            (rank, devices[rank - first], own_s, step_s)
+            for rank, own_s, step_s in rows
+            if 0 <= rank - first < len(devices)
+        ]
+
+
+def visible_devices(spec: AttemptSpec) -> list[int]:
+    """The devices that CUDA_VISIBLE_DEVICES names by number; none where it does otherwise."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if spec.learnt else spec.visible
+    parts = [part.strip() for part in (visible or "").split(",")]
+    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []
+
 
 # ---- Device memory and utilisation of processes, and how devices are, asked of the driver's
 # library
@@ -51,7 +153,7 @@ class _Utilisation(ctypes.Structure):
 
 
 @frozen
-class Health:
+class MeasuredHealth:
     """Power of all devices, the hottest one's temperature, and uncorrected memory errors.
 
     None where a device does not tell.
@@ -62,10 +164,10 @@ class Health:
     errors: float | None = None
 
 
-NO_HEALTH = Health()
+NO_HEALTH = MeasuredHealth()
 
 
-class Devices:
+class ObservedDevices:
     """The GPUs of this machine with these numbers; all of them where none are given."""
 
     def __init__(self, numbers: Collection[int]) -> None:
@@ -103,14 +205,14 @@ class Devices:
                 parts.append(min(busy / 100.0, 1.0))
         return max(parts, default=None)
 
-    def health(self) -> Health:
-        """How they are now."""
+    def health(self) -> MeasuredHealth:
+        """The health of the devices now."""
         power = self._every("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         heat = self._every("nvmlDeviceGetTemperature", ctypes.c_uint, DIE)
         errors = self._every(
             "nvmlDeviceGetTotalEccErrors", ctypes.c_ulonglong, UNCORRECTED, SINCE_BOOT
         )
-        return Health(
+        return MeasuredHealth(
             sum(power) / 1e3 if power else None,
             float(max(heat)) if heat else None,
             float(sum(errors)) if errors else None,
@@ -172,19 +274,19 @@ Pids = Callable[[], Collection[int]]
 
 
 @frozen
-class Observation:
-    """What is known at one look; None where nothing tells."""
+class ProcessObservation:
+    """The measurements of one poll; None where nothing tells."""
 
     held_gb: float | None = None
     sm: float | None = None
     cpus: float | None = None
     read_mb_s: float | None = None
     write_mb_s: float | None = None
-    health: Health = NO_HEALTH
+    health: MeasuredHealth = NO_HEALTH
 
 
 @frozen
-class Usage:
+class ProcessUsage:
     """Of one process since it began."""
 
     cpu_s: float = 0.0
@@ -198,41 +300,54 @@ class Outside:
     def __init__(self, spec: AttemptSpec, pids: Pids) -> None:
         self._pids = pids
         self._spec = spec
-        self._devices: Devices | None = None
+        self._devices: ObservedDevices | None = None
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") if spec.learnt else spec.visible
         self._tried = visible is None
-        self._usage: dict[int, Usage] = {}
-        self._looked = 0.0
+        self._usage: dict[int, ProcessUsage] = {}
+        self._looked, self._cpu_s = 0.0, 0.0
 
-    def look(self) -> Observation:
+    def observe(self) -> ProcessObservation:
         """Everything since the last look."""
         pids = [*self._pids()]
         cpus, read, written = self._host(pids)
         held, sm, health = self._device(pids)
-        return Observation(held, sm, cpus, read, written, health)
+        return ProcessObservation(held, sm, cpus, read, written, health)
+
+    def cpu_time(self) -> float:
+        """CPU seconds of all processes that were seen, until now."""
+        since = 0.0
+        for pid in self._pids():
+            before = self._usage.get(pid, ProcessUsage())
+            since += max(read_usage(pid).cpu_s - before.cpu_s, 0.0)
+        return self._cpu_s + since
+
+    def resident_gb(self) -> float:
+        """The most host memory that one process has had."""
+        return max((read_peak_gb(pid) for pid in self._pids()), default=0.0)
 
     def _host(self, pids: Collection[int]) -> tuple[float | None, float | None, float | None]:
         now = time.monotonic()
         before, took = self._usage, now - self._looked
         self._usage = {pid: read_usage(pid) for pid in pids}
         first, self._looked = not self._looked, now
-        if first or took <= 0.0:
-            return None, None, None
         cpu_s, read, written = 0.0, 0, 0
         for pid, used in self._usage.items():
-            was = before.get(pid, Usage())
+            was = before.get(pid, ProcessUsage())
             if used.cpu_s < was.cpu_s:
-                was = Usage()  # its number was given to another
+                was = ProcessUsage()  # its number was given to another
             cpu_s += used.cpu_s - was.cpu_s
             read += max(used.read - was.read, 0)
             written += max(used.written - was.written, 0)
+        self._cpu_s += cpu_s
+        if first or took <= 0.0:
+            return None, None, None
         return cpu_s / took, read / 1e6 / took, written / 1e6 / took
 
-    def _device(self, pids: Collection[int]) -> tuple[float | None, float | None, Health]:
+    def _device(self, pids: Collection[int]) -> tuple[float | None, float | None, MeasuredHealth]:
         if not self._tried:
             self._tried = True
             try:
-                self._devices = Devices(visible_devices(self._spec))
+                self._devices = ObservedDevices(visible_devices(self._spec))
             except (OSError, AttributeError) as error:
                 log.info("devices are not measured: %s", error)
         if self._devices is None:
@@ -246,8 +361,8 @@ class Outside:
             return None, None, NO_HEALTH
 
 
-def read_usage(pid: int) -> Usage:
-    """What a process itself has used; nothing of one that is gone."""
+def read_usage(pid: int) -> ProcessUsage:
+    """The usage of a process itself; nothing of one that is gone."""
     cpu_s, read, written = 0.0, 0, 0
     with skip_gone():
         text = (PROC / str(pid) / "stat").read_text()
@@ -260,4 +375,13 @@ def read_usage(pid: int) -> Usage:
                 read = int(value)
             elif name == "write_bytes":
                 written = int(value)
-    return Usage(cpu_s, read, written)
+    return ProcessUsage(cpu_s, read, written)
+
+
+def read_peak_gb(pid: int) -> float:
+    """The most host memory that a process has had; nothing of one that is gone."""
+    with skip_gone():
+        for line in Path(PROC, str(pid), "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e9
+    return 0.0

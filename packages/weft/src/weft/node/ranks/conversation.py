@@ -1,29 +1,38 @@
-"""The agent's conversation with one rank, and what the ranks' ends amount to."""
+"""The agent's conversations with ranks, and what the ranks' ends amount to."""
 
 from __future__ import annotations
 
+import selectors
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from weft.node.ranks.rank import Rank
-from weft.wire.attempt import AttemptSpec
-from weft.wire.errors import WireError
-from weft.wire.messages import (
+from weft.base.errors import WireError
+from weft.base.messages import (
     FROM_AGENT,
     Adjust,
+    Counted,
     FromAgent,
     FromRank,
+    Hello,
+    Notice,
+    Report,
+    Saved,
     Shift,
     Stop,
     Turns,
     from_rank,
 )
+from weft.node.guard.identity import may_speak
+from weft.node.measuring.measurer import Measurer
+from weft.node.ranks.rank import Rank
+from weft.wire.attempt import AttemptSpec
 
 
-class Budget:
+class MessageBucket:
     """Allow some messages at once, and some per second in the long run; drop the others."""
 
     def __init__(self, most: float = 500.0, per_s: float = 50.0) -> None:
@@ -32,7 +41,7 @@ class Budget:
         self.dropped = 0
 
     def allows(self) -> bool:
-        """Whether one more may be written down."""
+        """True if one more may be written down."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._since) * self._per_s)
         self._since = now
@@ -43,7 +52,7 @@ class Budget:
         return True
 
 
-class Line:
+class RankConnection:
     """A connection from a process that claims to be a rank; `rank` is known after its hello."""
 
     def __init__(self, conversation: socket.socket) -> None:
@@ -54,7 +63,7 @@ class Line:
         self._words = from_rank()
 
     def receive(self) -> list[FromRank]:
-        """What has come by now; a line that makes no sense ends the conversation."""
+        """Messages that have come by now; a line that makes no sense ends the conversation."""
         heard: list[FromRank] = []
         while not self.closed:
             try:
@@ -80,7 +89,7 @@ class Line:
             self.closed = True
 
 
-def tell_terms(line: Line, spec: AttemptSpec, adjusted: Mapping[str, Any]) -> None:
+def tell_terms(line: RankConnection, spec: AttemptSpec, adjusted: Mapping[str, Any]) -> None:
     """To rank 0: batch, turns and time shift that were asked for last; it knows its first turns.
 
     All may be repeated: a rank skips what it does already.
@@ -137,7 +146,7 @@ def _quote(bad: Mapping[int, int]) -> str:
 
 
 def tell_to_leave(
-    lines: Sequence[Line], ranks: Mapping[int, Rank], spec: AttemptSpec, grace_s: float
+    lines: Sequence[RankConnection], ranks: Mapping[int, Rank], spec: AttemptSpec, grace_s: float
 ) -> None:
     """Ask every rank to be gone within `grace_s`: those that listen, else by the usual signal."""
     for line in lines:
@@ -146,5 +155,81 @@ def tell_to_leave(
         return
     for rank in ranks.values():
         rank.signal(signal.SIGTERM)
-        if spec.pty:
+        if spec.run.pty:
             rank.signal(signal.SIGHUP)  # a shell with a terminal leaves for nothing less
+
+
+MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
+Said = Callable[[RankConnection, FromRank], None]
+
+
+class Conversations:
+    """All lines that are open; `said_by` is called with what a rank of this attempt says.
+
+    What watchers count in its processes goes to `measurer`.
+    """
+
+    def __init__(
+        self, spec: AttemptSpec, select: selectors.BaseSelector, said_by: Said, measurer: Measurer
+    ) -> None:
+        self._me, self._user = (spec.job, spec.attempt), spec.user
+        self._select, self._on_message, self._measurer = select, said_by, measurer
+        self._lines: list[RankConnection] = []
+        self._budget, self._counts = MessageBucket(), MessageBucket()
+
+    def listen(self, path: str) -> socket.socket:
+        """A socket that ranks can connect to."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(64)
+        listener.setblocking(False)
+        self._select.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
+        return listener
+
+    def __iter__(self) -> Iterator[RankConnection]:
+        """Connections of ranks that have identified themselves."""
+        return (line for line in [*self._lines] if line.rank is not None)
+
+    def send(self, number: int, message: FromAgent) -> None:
+        """To one rank; nothing if it has not come, or has gone."""
+        for line in self:
+            if line.rank == number:
+                line.send(message)
+
+    def hear_last(self, number: int) -> None:
+        """Read the last messages of a rank that has ended."""
+        for line in self:
+            if line.rank == number:
+                self._read_messages(line)
+
+    def _accept(self, listener: socket.socket) -> None:
+        conversation, _ = listener.accept()
+        if len(self._lines) >= MOST_LINES or not may_speak(conversation, self._user):
+            conversation.close()
+            return
+        line = RankConnection(conversation)
+        self._lines.append(line)
+        self._select.register(
+            conversation, selectors.EVENT_READ, partial(self._read_messages, line)
+        )
+
+    def _read_messages(self, line: RankConnection) -> None:
+        for message in line.receive():
+            match message:
+                case Counted(job, attempt):
+                    if (job, attempt) == self._me and self._counts.allows():
+                        self._measurer.take(message)
+                case Hello(job, attempt, rank) if (job, attempt) == self._me:
+                    line.rank = rank
+                    self._measurer.reports_itself = True
+                    self._on_message(line, message)
+                case _ if line.rank is None:
+                    continue  # it has not said who it is, or it is of another attempt
+                case Report() | Saved() | Notice() if not self._budget.allows():
+                    continue  # it says more than anyone could read
+                case _:
+                    self._on_message(line, message)
+        if line.closed and line in self._lines:
+            self._lines.remove(line)
+            self._select.unregister(line.socket)
+            line.socket.close()

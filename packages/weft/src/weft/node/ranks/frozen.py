@@ -32,7 +32,7 @@ class FrozenRanks:
         self._is_member = is_member
         self._since: dict[int, float] = {}
 
-    def look(self, now: float) -> str:
+    def poll(self, now: float) -> str:
         """Wake those that are stopped, end those that are kept still; why the attempt must end."""
         awake = {} if self._asleep() else self._ranks
         frozen = [number for number, rank in awake.items() if is_frozen(rank.pid)]

@@ -1,4 +1,4 @@
-"""What ranks print, in files that do not grow without bound."""
+"""Output of ranks, in files that do not grow without bound."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from weft.wire.gpus.faults import is_fault
+from weft.wire.gpu_health import is_fault
 
 TAIL_BYTES = 8192
 # What frameworks say when a device has too little memory: PyTorch, CUDA, JAX, TensorFlow, cuBLAS.
@@ -43,13 +43,18 @@ class RankLog:
             self._tail += f"\n(output lost: {error.strerror})".encode()
 
     def last_line(self) -> str:
-        """The last thing said, for a failure's reason; before that, what a GPU's fault was."""
+        """The last thing said, for a failure's reason; before that, what a GPU's fault was.
+
+        A hint says what to do about an error, and the error is above it.
+        """
         lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines()]
         fault = next((line for line in reversed(lines) if is_fault(line)), "")
-        return (fault or next((line for line in reversed(lines) if line), ""))[:300]
+        printed = [line for line in lines if line]
+        errors = [line for line in printed if not line.lower().startswith("hint:")]
+        return (fault or next(reversed(errors or printed), ""))[:300]
 
     def ran_out_of_memory(self) -> bool:
-        """Whether its last words are that a device had too little memory."""
+        """True if its last words are that a device had too little memory."""
         return any(words in self._tail for words in OUT_OF_MEMORY)
 
     def close(self) -> None:

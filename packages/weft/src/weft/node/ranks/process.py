@@ -1,14 +1,31 @@
-"""The variables that one process of an attempt is started with."""
+"""From a plan of a command to one of its processes, with its variables and its name in `ps`.
+
+The kernel calls a process after the file it was started from. So a command is started by a link
+of the job's name to its program; what the program sees of itself, its arguments and
+`/proc/self/exe`, is as ever. Programs with `#!` are started as they are, since they see the name.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from weft.node.ranks.launchers import Place, find_launcher, launcher_variables
+from weft.base.environment import Environment
+from weft.frozen import frozen
+from weft.node.guard.identity import acting_as
+from weft.node.ranks.command_plan import (
+    CommandPlan,
+    LaunchPlace,
+    find_launcher,
+    launcher_variables,
+    limits_of,
+)
+from weft.node.ranks.rank import Rank, start_rank
 from weft.wire.attempt import TAG, AttemptSpec
-from weft.wire.environment import Environment
 
 WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
@@ -24,7 +41,7 @@ def rank_environment(
     *,
     socket: str,
     port: int,
-    alone: Place | None = None,
+    alone: LaunchPlace | None = None,
 ) -> dict[str, str]:
     """Our own variables that are not secret, the job's, and the rank's identity and place.
 
@@ -40,10 +57,7 @@ def rank_environment(
         attempt=spec.attempt,
         checkpoints=spec.objects or spec.checkpoints,
         agent=socket,
-        coordinator=spec.coordinator,
-        tier=spec.tier,
-        weight=spec.weight,
-        phase=spec.phase,
+        **asdict(spec.turns),
         devices=spec.devices,
         kind=spec.kind,
         nodes=spec.nodes,
@@ -73,7 +87,7 @@ def rank_environment(
         place = {name: value for name, value in place.items() if name not in OF_A_GANG}
         place |= launcher_variables(alone)
     env = {**slurm_variables(spec, local), **env, **spec.env, **place, TAG: str(folder)}
-    return {**env, **watcher_variables(env.get("PYTHONPATH", ""))} if spec.watch else env
+    return {**env, **watcher_variables(env.get("PYTHONPATH", ""))} if spec.run.watch else env
 
 
 def slurm_number(job: str) -> int:
@@ -82,7 +96,7 @@ def slurm_number(job: str) -> int:
 
 
 def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
-    """What scripts written for Slurm look for; nothing for jobs that are none."""
+    """Variables that scripts written for Slurm look for; none for jobs that are none."""
     if SCRIPT_OF_SLURM not in spec.env:
         return {}
     tasks = spec.world_size or max(len(spec.devices), 1)
@@ -106,6 +120,92 @@ def slurm_variables(spec: AttemptSpec, local: int) -> dict[str, str]:
 
 
 def watcher_variables(python_path: str) -> dict[str, str]:
-    """What puts the watcher into every Python process, in front of the job's own modules."""
+    """Variables that put the watcher into every Python process, before the job's own modules."""
     path = os.pathsep.join(filter(None, (str(WATCHER), python_path)))
     return {"WEFT_WATCH": "1", "PYTHONPATH": path}
+
+
+LINKS = "bin"
+LONGEST = 15  # what the kernel keeps of a name
+
+
+@frozen
+class Home:
+    """The things that the processes of an attempt have in common.
+
+    Its folder, its agent's socket, the port at which they meet, handles that they inherit, and
+    their control group.
+    """
+
+    folder: Path
+    socket: str
+    port: int
+    held: Sequence[int]
+    group: Path | None
+
+
+def start_process(
+    home: Home,
+    spec: AttemptSpec,
+    number: int,
+    local: int,
+    plan: CommandPlan,
+    run: Callable[[Sequence[str]], int] | None,
+    *,
+    pty: bool,
+    more: Mapping[str, str],
+) -> Rank:
+    """Process `local` of a plan, with `more` variables; `run` is for one that is forked warm."""
+    env = rank_environment(
+        spec, home.folder, local, socket=home.socket, port=home.port, alone=plan.alone
+    )
+    env.update(more)
+    return start_rank(
+        number,
+        command=plan.command,
+        env=env,
+        workdir=spec.workdir,
+        limits=limits_of(spec, local, plan.alone, home.group),
+        keep=home.held,
+        run=run,
+        user=spec.user,
+        link=link_program(home.folder, spec, spec.command if run else plan.command, env),
+        pty=pty,
+    )
+
+
+def link_program(
+    folder: Path, spec: AttemptSpec, command: Sequence[str], env: Mapping[str, str]
+) -> str:
+    """A link of the job's name to the command's program; empty where there can be none."""
+    with acting_as(spec.user):
+        program = _program(command[0], env, spec.workdir)
+    if program is None:
+        return ""
+    links = folder / LINKS
+    links.mkdir(exist_ok=True)
+    links.chmod(0o711)
+    link = links / short_name(spec.name or spec.job)
+    if not link.is_symlink():  # another rank may start by it just now
+        link.symlink_to(program)
+    return str(link)
+
+
+def short_name(name: str) -> str:
+    """A name as the kernel can keep it, and as a file can have it."""
+    plain = "".join(sign if sign.isalnum() or sign in "-_.:" else "_" for sign in name)
+    cut = plain.encode()[:LONGEST].decode(errors="ignore")
+    return cut if cut.strip(".") else "job"
+
+
+def _program(word: str, env: Mapping[str, str], workdir: str) -> Path | None:
+    """The file that a command's first word means, unless it is a script or cannot be read."""
+    executable = shutil.which(word, path=env.get("PATH")) if "/" not in word else word
+    if executable is None:
+        return None
+    path = Path(workdir, executable)
+    try:
+        with path.open("rb") as program:
+            return None if program.read(2) == b"#!" else path
+    except OSError:
+        return None

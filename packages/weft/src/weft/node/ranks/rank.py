@@ -14,9 +14,10 @@ import shutil
 import signal
 import sys
 import termios
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,9 +25,10 @@ from weft.frozen import frozen
 from weft.node.guard.identity import become
 from weft.wire.cgroups import join_group
 from weft.wire.identity import Identity
-from weft.wire.processes import die_with_parent, set_name, start_time
+from weft.wire.processes import die_with_parent, is_frozen, set_name, start_time
 
 CANNOT_RUN = 127
+STILL_S, STILL_LOOK_S = 0.2, 0.001  # one that stands in the kernel is not waited for
 BY_ERROR = {errno.EACCES: 126, errno.ENOEXEC: 126}  # as shells have it
 
 
@@ -64,13 +66,35 @@ class Rank:
             return
 
 
+@contextmanager
+def held_still(ranks: Collection[Rank]) -> Iterator[bool]:
+    """Keep ranks where they are meanwhile; True if any of them had not come to its end by itself.
+
+    A rank that ends while it is asked to leave would look as if it had left for that.
+    """
+    for rank in ranks:
+        rank.signal(signal.SIGSTOP)
+    try:
+        until = time.monotonic() + STILL_S
+        while not all(map(_is_still, ranks)) and time.monotonic() < until:
+            time.sleep(STILL_LOOK_S)
+        yield any(start_time(rank.pid) is not None for rank in ranks)
+    finally:
+        for rank in ranks:
+            rank.signal(signal.SIGCONT)
+
+
+def _is_still(rank: Rank) -> bool:
+    return is_frozen(rank.pid) or start_time(rank.pid) is None
+
+
 def pids_of(ranks: Mapping[int, Rank]) -> dict[str, list[int]]:
     """Processes and when they began, as an agent writes them down."""
     return {str(rank.number): [rank.pid, rank.began] for rank in ranks.values()}
 
 
 @frozen
-class Limits:
+class RankLimits:
     """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group.
 
     `nice` is how far it goes behind others on the same cores.
@@ -88,7 +112,7 @@ def start_rank(
     command: Sequence[str],
     env: Mapping[str, str],
     workdir: str,
-    limits: Limits,
+    limits: RankLimits,
     keep: Sequence[int] = (),
     run: Callable[[Sequence[str]], int] | None = None,
     user: Identity | None = None,
@@ -125,7 +149,7 @@ def _child(
     command: Sequence[str],
     env: Mapping[str, str],
     workdir: str,
-    limits: Limits,
+    limits: RankLimits,
     keep: Sequence[int],
     run: Callable[[Sequence[str]], int] | None,
     user: Identity | None,
@@ -191,7 +215,7 @@ def _plumb(out: int, keep: Sequence[int], *, pty: bool) -> None:
         os.set_inheritable(handle, True)
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: RankLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.mem_gb > 0.0:
         most = int(limits.mem_gb * 1e9)
@@ -222,7 +246,7 @@ def python_script(command: Sequence[str], path: str | None) -> Sequence[str] | N
 
 
 def _same_python(program: str) -> bool:
-    """Whether `program` starts the interpreter this process is, with the same packages."""
+    """True if `program` starts the interpreter that this process is, with its packages."""
     if Path(program).resolve() != Path(sys.executable).resolve():
         return False
     home = Path(program).parent.parent

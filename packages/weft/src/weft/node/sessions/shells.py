@@ -19,22 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import may_speak
 from weft.node.ranks.command_plan import activate, limits_of, place_of, shell_command
-from weft.node.ranks.environment import rank_environment
+from weft.node.ranks.process import rank_environment
 from weft.node.ranks.rank import Rank, start_rank
 from weft.node.sessions.terminal import Terminal
-from weft.wire.attempt import (
-    ADDRESS,
-    SHELLS,
-    TAG,
-    TERMINAL,
-    AttemptSpec,
-    read_json,
-    short_path,
-    write_whole,
-)
+from weft.wire.attempt import ADDRESS, SHELLS, AttemptSpec, read_json, short_path, write_whole
 from weft.wire.doors import (
     DOOR,
     DOOR_ADDRESS,
@@ -43,13 +35,13 @@ from weft.wire.doors import (
     REQUEST,
     Streams,
     encryption,
+    find_inside,
     is_secret,
     pass_on,
     prove,
     public_name,
 )
-from weft.wire.errors import WireError
-from weft.wire.processes import descendants, die_with_parent, find_port, find_tagged
+from weft.wire.processes import descendants, die_with_parent
 
 MOST = 8  # of one attempt at once
 # A script that is tried out in a shell runs alone: it does not speak or save for the job.
@@ -65,11 +57,7 @@ class Shells:
     """The shells of an attempt; nothing until it listens."""
 
     def __init__(
-        self,
-        folder: Path,
-        spec: AttemptSpec,
-        select: selectors.BaseSelector,
-        enclosure: Enclosure,
+        self, folder: Path, spec: AttemptSpec, select: selectors.BaseSelector, enclosure: Enclosure
     ) -> None:
         self._folder, self._spec, self._select = folder, spec, select
         self._enclosure = enclosure
@@ -92,13 +80,13 @@ class Shells:
         """The shells' own processes, and that of the door to them."""
         return [*(shell.rank.pid for shell in self._open), *self._door.pids()]
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Let go those that have ended, and hang up on those that no client is connected to."""
         if self._spec.part:
-            self._door.look()
+            self._door.poll()
         for shell in [*self._open]:
             pid, status = os.waitpid(shell.rank.pid, os.WNOHANG)
-            shell.terminal.look()
+            shell.terminal.poll()
             if pid:
                 self._close(shell, os.waitstatus_to_exitcode(status))
             elif not shell.terminal.watched:
@@ -117,7 +105,7 @@ class Shells:
         read = partial(self._read, shell)
         self._select.register(rank.output, selectors.EVENT_READ, read)
         if rank.pidfd is not None:
-            self._select.register(rank.pidfd, selectors.EVENT_READ, self.look)
+            self._select.register(rank.pidfd, selectors.EVENT_READ, self.poll)
         shell.terminal.connect(rank.output, read)
         shell.terminal.admit(conversation)
 
@@ -198,12 +186,12 @@ class DoorKeeper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def pids(self) -> list[int]:
-        """Of the door that is open."""
+        """Return the processes of the door that is open."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         return [self._process.pid] if self._process else []
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Open one if someone asks; a request that is spoilt opens none."""
         try:
             request = read_json(self._folder / REQUEST)
@@ -257,7 +245,7 @@ class Door:
 
     async def _lead(self, caller: Streams) -> None:
         wish = (await caller[0].readline()).decode().strip()
-        inside = await self._find(wish)
+        inside = await find_inside(self._folder, wish, descendants(self._agent))
         answer = OPEN if isinstance(inside, tuple) else inside
         caller[1].write(f"{answer}\n".encode())
         if not isinstance(inside, tuple):
@@ -271,23 +259,6 @@ class Door:
         for way in ways:
             way.cancel()
         inside[1].close()
-
-    async def _find(self, wish: str) -> Streams | str:
-        """What `terminal`, `shell` or `port N` leads to; why it leads nowhere."""
-        what, _, port = wish.partition(" ")
-        if what == "port":
-            at = await asyncio.to_thread(find_port, self._processes(), int(port))
-            return await asyncio.open_connection(*at) if at else "nothing listens there"
-        name = {"shell": SHELLS, "terminal": TERMINAL}.get(what)
-        path = Path(short_path(self._folder / name)) if name else None
-        if path is None or not path.is_socket():
-            return "there is none"
-        return await asyncio.open_unix_connection(str(path))
-
-    def _processes(self) -> set[int]:
-        """Of the attempt, here; neither its agent nor this one."""
-        pids = {*descendants(self._agent), *find_tagged(TAG, str(self._folder))}
-        return pids - {self._agent, os.getpid()}
 
 
 def main(folder: Path, agent: int) -> None:

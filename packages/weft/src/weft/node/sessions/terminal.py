@@ -19,9 +19,9 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from weft.base.errors import WireError
 from weft.node.guard.identity import may_speak
 from weft.wire.attempt import TERMINAL, short_path
-from weft.wire.errors import WireError
 from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
 KEPT = 1 << 16  # bytes of what was printed, for clients that connect later
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def watched(self) -> bool:
-        """Whether a client is connected."""
+        """True if a client is connected."""
         return bool(self._viewers)
 
     def connect(self, master: int, read: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Terminal:
         self._used = time.monotonic()
 
     def open(self, master: int, read: Callable[[], None]) -> None:
-        """The same, and every new connection may read."""
+        """Open it, and let every new connection read."""
         self.connect(master, read)
         self._path = short_path(self._folder / TERMINAL)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -92,8 +92,8 @@ class Terminal:
         if self._path:
             Path(self._path).unlink(missing_ok=True)
 
-    def look(self) -> str:
-        """Why the session is to end; empty while it is in use. Warns before."""
+    def poll(self) -> str:
+        """The reason why the session is to end; empty while it is in use. Warns before."""
         if self._master < 0:
             return ""
         now = time.monotonic()
@@ -115,9 +115,9 @@ class Terminal:
                 self._send(viewer, frame(DATA, warning.encode()))
         return ""
 
-    def stand(self, *, still: bool) -> None:
-        """Whether its process is asleep: it cannot be used then."""
-        if still:
+    def pause(self, *, asleep: bool) -> None:
+        """Note if its process is asleep: it cannot be used then."""
+        if asleep:
             self._note_use()
 
     def _note_use(self) -> None:
@@ -199,16 +199,16 @@ class Terminal:
             return
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if viewer.unread else 0)
         self._select.modify(viewer.socket, events, partial(self._turn, viewer))
-        self._go_on()
+        self._resume_reading()
 
     def _drop(self, viewer: _Viewer) -> None:
         if viewer in self._viewers:
             self._viewers.remove(viewer)
             self._select.unregister(viewer.socket)
             viewer.socket.close()
-        self._go_on()
+        self._resume_reading()
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Read on from the process once all clients have caught up."""
         caught_up = all(len(viewer.unread) <= FULL for viewer in self._viewers)
         if caught_up and self._master >= 0 and self._master not in self._select.get_map():

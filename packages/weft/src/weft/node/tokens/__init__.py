@@ -2,7 +2,7 @@
 
 One coordinator a node, `python -m weft.node.tokens SOCKET --discipline NAME`. What it decides is
 a pure state machine (`coordinator`, `book`) with the order of turns plugged in (`disciplines`);
-`server` is the thin rest. `weft.wire.tokens` defines the conversation.
+`server` is the thin rest. `weft.base.tokens` defines the conversation.
 """
 
 from __future__ import annotations

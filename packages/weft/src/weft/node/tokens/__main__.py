@@ -12,9 +12,8 @@ from pathlib import Path
 from weft.node.errors import NodeError
 from weft.node.guard.locks import hold
 from weft.node.tokens.coordinator import Coordinator
-from weft.node.tokens.disciplines import DISCIPLINES, discipline
-from weft.node.tokens.groups import within_groups
-from weft.node.tokens.server import Server
+from weft.node.tokens.disciplines import DISCIPLINES, discipline, within_groups
+from weft.node.tokens.server import TokenServer
 from weft.wire.attempt import write_whole
 from weft.wire.processes import start_time
 
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         order = within_groups(discipline(asked.discipline))
         coordinator = Coordinator(order, slots(asked.slots))
-        asyncio.run(Server(coordinator, asked.socket, asked.state).serve())
+        asyncio.run(TokenServer(coordinator, asked.socket, asked.state).serve())
     except NodeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

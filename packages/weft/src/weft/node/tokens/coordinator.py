@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from weft.node.tokens.disciplines import NEVER, Discipline
-from weft.node.tokens.members import MOST_TOKENS, Grant, Key, Member, Request, TokenState
-from weft.wire import tokens as wire
-from weft.wire.errors import WireError
+from weft.base import tokens as wire
+from weft.base.errors import WireError
+from weft.node.tokens.disciplines import NEVER, TokenDiscipline
+from weft.node.tokens.members import (
+    MOST_TOKENS,
+    HeldTokens,
+    Key,
+    TokenMember,
+    TokenRequest,
+    TokenState,
+)
 
 Out = list[tuple[Key, wire.FromCoordinator]]
 
@@ -22,7 +29,7 @@ TIMES = 4.0  # patience with the others: that many times their longest stage
 class Coordinator:
     """Grants tokens to members as its discipline says. Knows neither clock nor sockets."""
 
-    def __init__(self, discipline: Discipline, slots: Mapping[str, int] | None = None) -> None:
+    def __init__(self, discipline: TokenDiscipline, slots: Mapping[str, int] | None = None) -> None:
         self.book = TokenState(slots)
         self._discipline = discipline
         self._joined = 0
@@ -67,7 +74,7 @@ class Coordinator:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` must be called next: at once where it is past.
+        """The time at which `tick` must be called next: at once where it is past.
 
         The discipline is asked as of its last turn. What it waits for may have come since then, and
         a later time would take it for done.
@@ -80,7 +87,7 @@ class Coordinator:
         meant = isfinite(message.weight) and message.weight > 0
         weight = min(max(message.weight, LIGHTEST), HEAVIEST) if meant else 1.0
         phase = message.phase if isfinite(message.phase) else 0.0
-        self.book.members[key] = Member(
+        self.book.members[key] = TokenMember(
             key,
             message.job,
             message.rank,
@@ -97,7 +104,7 @@ class Coordinator:
             raise WireError("an ask names no tokens")
         if why := self.book.too_much(key, message.stage, message.tokens):
             raise WireError(why)
-        self.book.asked(Request(key, message.stage, message.tokens, now))
+        self.book.asked(TokenRequest(key, message.stage, message.tokens, now))
         if self._alive_at == NEVER:
             self._alive_at = now + wire.ALIVE_S
         return self._turns(now)
@@ -123,7 +130,7 @@ class Coordinator:
             out.append((grant.request.key, wire.Recall(grant.request.stage)))
         return out
 
-    def _grant(self, now: float, request: Request) -> wire.Granted:
+    def _grant(self, now: float, request: TokenRequest) -> wire.Granted:
         pace = self.book.members[request.key].pace(request.tokens)
         iterations = self._discipline.iterations(request, now, self.book)
         patience = max(TIMES * pace.longest_s, LEAST_S) if pace.longest_s else FIRST_S
@@ -133,7 +140,7 @@ class Coordinator:
         self.book.granted(request, now, now + for_s + patience, endless=iterations == 0)
         return wire.Granted(request.stage, iterations, for_s)
 
-    def _leases(self, key: Key) -> list[Grant]:
+    def _leases(self, key: Key) -> list[HeldTokens]:
         """A member's endless leases that were not called back yet."""
         return [
             grant
@@ -141,8 +148,8 @@ class Coordinator:
             if holder == key and grant.endless and not grant.recalled
         ]
 
-    def _crossed(self) -> list[Grant]:
-        """What waiting members hold between two stages while others wait for it.
+    def _crossed(self) -> list[HeldTokens]:
+        """Tokens that waiting members hold between two stages while others wait for them.
 
         Two that each want the other's would wait until their leases expire.
         """

@@ -1,21 +1,25 @@
-"""Which member goes next: small classes, each one answer to the same question.
+"""Disciplines: small classes that each answer which member goes next.
 
 lockstep         Muri: all do one stage, a barrier, then all the next
 work-conserving  a free token goes to the member that used it least; nothing idles that is wanted
 timeslice        Gandiva: one job has everything for a while, then the next
 paced            AntMan: opportunistic jobs use what guaranteed ones leave, up to a duty cycle
 none             no turns at all
+
+Members belong together if they share a GPU, be it through others. One that did not say where it
+lives belongs to all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Protocol
 
 from weft.node.errors import NodeError
-from weft.node.tokens.members import Key, Member, Request, TokenState
+from weft.node.tokens.members import Key, TokenMember, TokenRequest, TokenState
 
 NEVER = float("inf")
 GRAIN_US = 50.0  # AntMan's: what the pacing of launches is not told apart from
@@ -35,14 +39,14 @@ def idle_us(run_us: float, percent: float, slept_us: float = 0.0) -> float:
     return max((run_us - slept_us) * 100.0 / percent - run_us - GRAIN_US, 0.0)
 
 
-class Discipline(Protocol):
+class TokenDiscipline(Protocol):
     """Decides on the facts; may remember whose turn it is."""
 
-    def next(self, now: float, book: TokenState) -> Request | None:
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
         """The waiting request to grant now, or None; asked again until it is None."""
         ...
 
-    def iterations(self, request: Request, now: float, book: TokenState) -> int:
+    def iterations(self, request: TokenRequest, now: float, book: TokenState) -> int:
         """Stages that one grant may cover; 0 is until it is recalled."""
         ...
 
@@ -51,7 +55,7 @@ class Discipline(Protocol):
         ...
 
     def wake_at(self, now: float, book: TokenState) -> float:
-        """When to ask again even if nothing happens."""
+        """The time to ask again even if nothing happens."""
         ...
 
 
@@ -59,7 +63,7 @@ class Discipline(Protocol):
 class WorkConserving:
     """The member that used a token least goes first, weights considered."""
 
-    def next(self, now: float, book: TokenState) -> Request | None:
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
         """In order of use; a gang that waits for several tokens is not starved by others."""
         kept: set[str] = set()
         for request in sorted(book.waiting, key=lambda r: _used(r, book)):
@@ -69,7 +73,7 @@ class WorkConserving:
                 kept.update(request.tokens)
         return None
 
-    def iterations(self, request: Request, now: float, book: TokenState) -> int:
+    def iterations(self, request: TokenRequest, now: float, book: TokenState) -> int:
         """Several where stages are short."""
         return book.iterations(request, now)
 
@@ -83,7 +87,7 @@ class WorkConserving:
         ]
 
     def wake_at(self, now: float, book: TokenState) -> float:
-        """When a waiting gang loses its patience."""
+        """The time at which a waiting gang loses its patience."""
         gangs = [r.since + PATIENCE_S for r in book.waiting if len(r.tokens) > 1]
         return min((at for at in gangs if at > now), default=NEVER)
 
@@ -98,7 +102,7 @@ class Paced:
     duty: float = 0.5
     _inner: WorkConserving = field(default_factory=WorkConserving)
 
-    def next(self, now: float, book: TokenState) -> Request | None:
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
         """An opportunistic job goes only where no guaranteed one waits."""
         wanted = {
             token
@@ -115,23 +119,24 @@ class Paced:
                 return request
         return None
 
-    def iterations(self, request: Request, now: float, book: TokenState) -> int:
+    def iterations(self, request: TokenRequest, now: float, book: TokenState) -> int:
         """One at a time for opportunistic jobs, so that they give way soon."""
         return 1 if book.members[request.key].opportunistic else book.iterations(request, now)
 
     def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
-        """As when nothing idles."""
         return self._inner.recalls(now, book)
 
     def wake_at(self, now: float, book: TokenState) -> float:
-        """When an opportunistic job has paused for long enough."""
+        """The time at which an opportunistic job has paused for long enough."""
         pauses = [self._earliest(request, now, book) for request in book.waiting]
         return min((at for at in pauses if at > now), default=NEVER)
 
-    def _order(self, request: Request, book: TokenState) -> tuple[bool, tuple[float, float, int]]:
+    def _order(
+        self, request: TokenRequest, book: TokenState
+    ) -> tuple[bool, tuple[float, float, int]]:
         return book.members[request.key].opportunistic, _used(request, book)
 
-    def _earliest(self, request: Request, now: float, book: TokenState) -> float:
+    def _earliest(self, request: TokenRequest, now: float, book: TokenState) -> float:
         """After a stage it pauses until the stage was no more than its part of the time."""
         member = book.members[request.key]
         pace = member.pace(request.tokens)
@@ -150,7 +155,7 @@ class Timeslice:
     _active: Key | None = None
     _since: float = 0.0
 
-    def next(self, now: float, book: TokenState) -> Request | None:
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
         """Only the active job's requests."""
         if self._over(now, book):
             self._turn(now, book)
@@ -159,7 +164,7 @@ class Timeslice:
                 return request
         return None
 
-    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
+    def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
         """Until the slice is over."""
         return 0
 
@@ -198,10 +203,10 @@ class Lockstep:
     """
 
     patience_s: float = 2.0
-    _slot: list[Request] = field(default_factory=list)
+    _slot: list[TokenRequest] = field(default_factory=list)
     _last: dict[str, Place] = field(default_factory=dict)
 
-    def next(self, now: float, book: TokenState) -> Request | None:
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
         """The rest of the slot; a new slot only at the barrier."""
         self._slot = [request for request in self._slot if request in book.waiting]
         if not self._slot:
@@ -210,8 +215,7 @@ class Lockstep:
             self._slot = self._chosen(book)
         return self._slot.pop(0) if self._slot else None
 
-    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
-        """One."""
+    def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
         return 1
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
@@ -219,7 +223,7 @@ class Lockstep:
         return []
 
     def wake_at(self, now: float, book: TokenState) -> float:
-        """When a silent member is no longer waited for."""
+        """The time at which a silent member is no longer waited for."""
         ends = [m.seen + self.patience_s for m in book.members.values() if not book.waits(m.key)]
         return min((at for at in ends if at > now), default=NEVER) if book.waiting else NEVER
 
@@ -229,8 +233,8 @@ class Lockstep:
             for member in book.members.values()
         )
 
-    def _chosen(self, book: TokenState) -> list[Request]:
-        chosen: list[Request] = []
+    def _chosen(self, book: TokenState) -> list[TokenRequest]:
+        chosen: list[TokenRequest] = []
         taken: dict[str, int] = {}
         for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
             if all(book.left(token) > taken.get(token, 0) for token in request.tokens):
@@ -241,7 +245,7 @@ class Lockstep:
             self._last.update(dict.fromkeys(request.tokens, _place(book.members[request.key])))
         return chosen
 
-    def _order(self, request: Request, book: TokenState) -> tuple[bool, Place]:
+    def _order(self, request: TokenRequest, book: TokenState) -> tuple[bool, Place]:
         """Round robin: first the member after the one that had the token last."""
         place = _place(book.members[request.key])
         last = self._last.get(request.tokens[0])
@@ -252,24 +256,20 @@ class Lockstep:
 class NoTurns:
     """All members go at once."""
 
-    def next(self, _now: float, book: TokenState) -> Request | None:
-        """Members that wait."""
+    def next(self, _now: float, book: TokenState) -> TokenRequest | None:
         return book.waiting[0] if book.waiting else None
 
-    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
-        """For good."""
+    def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
         return 0
 
     def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
-        """None."""
         return []
 
     def wake_at(self, _now: float, _book: TokenState) -> float:
-        """Never."""
         return NEVER
 
 
-DISCIPLINES: dict[str, Callable[..., Discipline]] = {
+DISCIPLINES: dict[str, Callable[..., TokenDiscipline]] = {
     "lockstep": Lockstep,
     "work-conserving": WorkConserving,
     "timeslice": Timeslice,
@@ -278,7 +278,7 @@ DISCIPLINES: dict[str, Callable[..., Discipline]] = {
 }
 
 
-def discipline(text: str) -> Discipline:
+def discipline(text: str) -> TokenDiscipline:
     """By name, with parameters as in `timeslice:quantum_s=0.5`."""
     name, _, rest = text.partition(":")
     if name not in DISCIPLINES:
@@ -304,13 +304,72 @@ def discipline(text: str) -> Discipline:
     return made
 
 
-def _place(member: Member) -> Place:
-    """Where a member is in the order of a period."""
+def _place(member: TokenMember) -> Place:
+    """The place of a member in the order of a period."""
     return member.phase, member.joined
 
 
-def _used(request: Request, book: TokenState) -> tuple[float, float, int]:
-    """What ranks a request: use of its tokens so far, then waiting time, then seniority."""
+def _used(request: TokenRequest, book: TokenState) -> tuple[float, float, int]:
+    """The rank of a request: use of its tokens so far, then waiting time, then seniority."""
     member = book.members[request.key]
     most = max(member.attained.get(token, 0.0) for token in request.tokens)
     return most, request.since, member.joined
+
+
+def within_groups(order: TokenDiscipline) -> TokenDiscipline:
+    """The discipline kept within each group, if it is one that makes members wait for others."""
+    return Apart(order) if isinstance(order, (Lockstep, Timeslice)) else order
+
+
+class Apart:
+    """One discipline for every group, each with a memory of its own."""
+
+    def __init__(self, like: TokenDiscipline) -> None:
+        self.like = like
+        self._own: dict[str, TokenDiscipline] = {}
+
+    def next(self, now: float, book: TokenState) -> TokenRequest | None:
+        """Return the next grant, of the first group that has a member to grant to."""
+        for own, part in self._parts(book):
+            if (request := own.next(now, part)) is not None:
+                return request
+        return None
+
+    def iterations(self, request: TokenRequest, now: float, book: TokenState) -> int:
+        """As the member's group has it."""
+        for own, part in self._parts(book):
+            if request.key in part.members:
+                return own.iterations(request, now, part)
+        return 1
+
+    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
+        return [key for own, part in self._parts(book) for key in own.recalls(now, part)]
+
+    def wake_at(self, now: float, book: TokenState) -> float:
+        """The earliest of all groups."""
+        return min((own.wake_at(now, part) for own, part in self._parts(book)), default=NEVER)
+
+    def _parts(self, book: TokenState) -> Iterator[tuple[TokenDiscipline, TokenState]]:
+        groups = together(book)
+        for name in self._own.keys() - groups.keys():
+            del self._own[name]
+        for name, keys in groups.items():
+            if name not in self._own:
+                self._own[name] = copy.deepcopy(self.like)
+            yield self._own[name], book if len(groups) == 1 else book.part(keys)
+
+
+def together(book: TokenState) -> dict[str, set[Key]]:
+    """Members by the first GPU of their group."""
+    groups: list[tuple[set[str], set[Key]]] = []
+    everywhere = {gpu for member in book.members.values() for gpu in member.gpus}
+    for member in book.members.values():
+        gpus, keys = set(member.gpus) or everywhere, {member.key}
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(gpus) and group[0] and gpus:
+                apart.append(group)
+            else:
+                gpus, keys = gpus | group[0], keys | group[1]
+        groups = [*apart, (gpus, keys)]
+    return {min(gpus, default=""): keys for gpus, keys in groups}

@@ -18,8 +18,8 @@ MOST_WAITING, MOST_TOKENS = 64, 256  # asks of a member at once, and tokens it e
 
 
 @dataclass(slots=True)
-class Pace:
-    """How a member uses one set of tokens: running means of its stages and of the time between."""
+class TokenPace:
+    """A member's use of one set of tokens: running means of its stages and of the time between."""
 
     stage_s: float = 0.0
     gap_s: float = 0.0
@@ -27,19 +27,19 @@ class Pace:
     freed: float = 0.0
 
     def asked(self, now: float) -> None:
-        """It wants them again."""
+        """Note that it wants them again."""
         if self.freed:
             self.gap_s = _mean(self.gap_s, now - self.freed)
 
-    def used(self, now: float, each_s: float) -> None:
-        """It gave them back, after stages of this length."""
+    def note_returned(self, now: float, each_s: float) -> None:
+        """Note that tokens came back, after stages of this length."""
         self.stage_s = _mean(self.stage_s, each_s)
         self.longest_s = max(self.longest_s * 0.99, each_s)
         self.freed = now
 
 
 @dataclass(slots=True)
-class Member:
+class TokenMember:
     """A rank that joined, with what it used so far."""
 
     key: Key
@@ -54,24 +54,24 @@ class Member:
     asked: dict[str, float] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
-    paces: dict[tuple[str, ...], Pace] = field(default_factory=dict)
+    paces: dict[tuple[str, ...], TokenPace] = field(default_factory=dict)
     seen: float = 0.0
     waited_s: float = 0.0
     grants: int = 0
     expired: int = 0
 
-    def pace(self, tokens: tuple[str, ...]) -> Pace:
-        """Of a set of tokens."""
-        return self.paces.setdefault(tokens, Pace())
+    def pace(self, tokens: tuple[str, ...]) -> TokenPace:
+        """Return the pace of a set of tokens."""
+        return self.paces.setdefault(tokens, TokenPace())
 
     @property
     def opportunistic(self) -> bool:
-        """Whether it only fills what others leave."""
+        """True if it only fills what others leave."""
         return self.tier == "opportunistic"
 
 
 @frozen
-class Request:
+class TokenRequest:
     """A member that waits for tokens, all at once."""
 
     key: Key
@@ -81,10 +81,10 @@ class Request:
 
 
 @dataclass(slots=True)
-class Grant:
+class HeldTokens:
     """Tokens that are held."""
 
-    request: Request
+    request: TokenRequest
     at: float
     until: float
     endless: bool  # until it is recalled
@@ -97,9 +97,9 @@ class TokenState:
     def __init__(self, slots: Mapping[str, int] | None = None) -> None:
         self.slots = dict(slots or {})
         self._whole = self
-        self.members: dict[Key, Member] = {}
-        self.waiting: list[Request] = []
-        self.grants: dict[tuple[Key, int], Grant] = {}
+        self.members: dict[Key, TokenMember] = {}
+        self.waiting: list[TokenRequest] = []
+        self.grants: dict[tuple[Key, int], HeldTokens] = {}
 
     def part(self, keys: Collection[Key]) -> TokenState:
         """The facts about some members, to be read; what others hold is held here, too."""
@@ -111,24 +111,24 @@ class TokenState:
         return state
 
     def fits(self, tokens: Iterable[str]) -> bool:
-        """Whether all the tokens are free."""
+        """True if all the tokens are free."""
         return all(self.left(token) > 0 for token in tokens)
 
     def left(self, token: str) -> int:
-        """How many more may hold it."""
+        """The number of members more that may hold it."""
         held = sum(token in grant.request.tokens for grant in self._whole.grants.values())
         return self.slots.get(token, 1) - held
 
     def holds(self, key: Key) -> bool:
-        """Whether a member holds anything."""
+        """True if a member holds anything."""
         return any(holder == key for holder, _ in self.grants)
 
     def waits(self, key: Key) -> bool:
-        """Whether a member waits for anything."""
+        """True if a member waits for anything."""
         return any(request.key == key for request in self.waiting)
 
-    def rivals(self, request: Request, now: float) -> list[Member]:
-        """Other members that lately wanted one of the same tokens."""
+    def rivals(self, request: TokenRequest, now: float) -> list[TokenMember]:
+        """Other members that lately wanted one of these tokens."""
         return [
             member
             for member in self.members.values()
@@ -136,7 +136,7 @@ class TokenState:
             and any(now - member.asked.get(token, -RECENT_S) < RECENT_S for token in request.tokens)
         ]
 
-    def asked(self, request: Request) -> None:
+    def asked(self, request: TokenRequest) -> None:
         """A member begins to wait."""
         member, now = self.members[request.key], request.since
         for token in request.tokens:
@@ -149,7 +149,7 @@ class TokenState:
         self.waiting.append(request)
 
     def too_much(self, key: Key, stage: int, tokens: tuple[str, ...]) -> str:
-        """Why a member may not ask for this as well; empty if it may."""
+        """The reason why a member may not ask for this as well; empty if it may."""
         stages = [request.stage for request in self.waiting if request.key == key]
         if stage in stages or (key, stage) in self.grants:
             return f"stage {stage} was asked for before"
@@ -159,17 +159,17 @@ class TokenState:
             return f"it has named {MOST_TOKENS} tokens already"
         return ""
 
-    def granted(self, request: Request, now: float, until: float, endless: bool) -> Grant:
+    def granted(self, request: TokenRequest, now: float, until: float, endless: bool) -> HeldTokens:
         """A member gets what it waited for."""
         member = self.members[request.key]
         self.waiting.remove(request)
-        grant = Grant(request, now, until, endless)
+        grant = HeldTokens(request, now, until, endless)
         self.grants[request.key, request.stage] = grant
         member.waited_s += now - request.since
         member.grants += 1
         return grant
 
-    def freed(self, grant: Grant, now: float, used_s: float, uses: int) -> None:
+    def freed(self, grant: HeldTokens, now: float, used_s: float, uses: int) -> None:
         """A member gave back what it held; it cannot have worked for longer than that."""
         request = grant.request
         del self.grants[request.key, request.stage]
@@ -181,11 +181,11 @@ class TokenState:
             member.attained[token] = member.attained.get(token, 0.0) + held / member.weight
             member.held_s[token] = member.held_s.get(token, 0.0) + held
             member.used_s[token] = member.used_s.get(token, 0.0) + used_s
-        member.pace(request.tokens).used(now, used_s / uses if uses > 0 else held)
+        member.pace(request.tokens).note_returned(now, used_s / uses if uses > 0 else held)
         member.seen = now
 
-    def iterations(self, request: Request, now: float) -> int:
-        """How many stages one grant may cover: short ones several, alone as many as one likes.
+    def iterations(self, request: TokenRequest, now: float) -> int:
+        """The number of stages that one grant may cover: short ones several, alone any number.
 
         A member that pauses little between its stages gets as many as it is behind the others.
         One by one it could not catch up: whenever it frees, only others wait.
@@ -203,7 +203,9 @@ class TokenState:
             owed = int(self._behind(member, rivals, request) * member.weight / pace.stage_s)
         return min(max(short, owed, 1), MOST)
 
-    def _behind(self, member: Member, rivals: list[Member], request: Request) -> float:
+    def _behind(
+        self, member: TokenMember, rivals: list[TokenMember], request: TokenRequest
+    ) -> float:
         return min(
             min(rival.attained.get(token, 0.0) for rival in rivals) - member.attained[token]
             for token in request.tokens

@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from weft.base.errors import WireError
+from weft.base.tokens import FROM_COORDINATOR, Ask, FromMember, Inspect, Join, from_member
 from weft.frozen import frozen
 from weft.node.errors import NodeError
 from weft.node.guard.identity import peer_of
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
 from weft.wire.attempt import ADJUST, SPEC, USER, AttemptSpec, job_folder, read_json
-from weft.wire.errors import WireError
-from weft.wire.tokens import FROM_COORDINATOR, Ask, FromMember, Inspect, Join, from_member
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ MOST_UNREAD = 1 << 20  # bytes that are kept for a member that does not read
 LONGEST_PATH = 107  # bytes that a Unix socket's address can hold
 
 
-class Server:
+class TokenServer:
     """Reads members' lines, feeds the coordinator, writes what it answers.
 
     Another user than ours may join as jobs that run as him, by what is said below `state`. What is
@@ -102,7 +102,7 @@ class Server:
             raise WireError(f"job {message.job[:64]!r} does not run as user {uid}")
 
     def _allow(self, key: Key, message: FromMember) -> FromMember:
-        """What a member said, on the engine's terms; WireError for devices that are not its own."""
+        """A member's message on the engine's terms; WireError for devices that are not its own."""
         if isinstance(message, Join) and self._state is not None:
             terms = read_terms(self._state, message.job)
             if terms is None:  # its claim is backed by its own word alone
@@ -150,7 +150,7 @@ GPU = "gpu:"
 
 
 @frozen
-class Terms:
+class TokenTerms:
     """Of one job on this node; `gpus` are the tokens of its devices."""
 
     tier: str
@@ -159,29 +159,25 @@ class Terms:
     gpus: tuple[str, ...]
 
     def of(self, join: Join) -> Join:
-        """The same with these terms; it may name fewer devices than it has."""
+        """A member's request to join with these terms; it may name fewer devices than it has."""
         named = tuple(gpu for gpu in join.gpus if gpu in self.gpus)
         return replace(
-            join,
-            tier=self.tier,
-            weight=self.weight,
-            phase=self.phase,
-            gpus=named or self.gpus,
+            join, tier=self.tier, weight=self.weight, phase=self.phase, gpus=named or self.gpus
         )
 
 
-def read_terms(state: Path, job: str) -> Terms | None:
-    """Those of the job's last attempt and what was changed since; None where nothing is known."""
+def read_terms(state: Path, job: str) -> TokenTerms | None:
+    """Return the terms of the job's last attempt and later changes; None where unknown."""
     folder = _last_attempt(job_folder(state, job))
     if folder is None:
         return None
     try:
         spec = AttemptSpec.read(folder / SPEC)
         since: dict[str, Any] = (read_json(folder / ADJUST) or {}).get("turns", {})
-        return Terms(
-            str(since.get("tier", spec.tier)),
-            float(since.get("weight", spec.weight)),
-            float(since.get("phase", spec.phase)),
+        return TokenTerms(
+            str(since.get("tier", spec.turns.tier)),
+            float(since.get("weight", spec.turns.weight)),
+            float(since.get("phase", spec.turns.phase)),
             tuple(f"{GPU}{device}" for device in spec.devices),
         )
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
@@ -200,7 +196,7 @@ def _last_attempt(folder: Path) -> Path | None:
 
 
 def _described(attempt: Path) -> Path | None:
-    """Where an attempt's description is: in its folder, or in that of its only part."""
+    """The file of an attempt's description: in its folder, or in that of its only part."""
     if (attempt / SPEC).exists():
         return attempt
     parts = [spec.parent for spec in attempt.glob(f"*/{SPEC}")]

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
+from weft.base.step_fit import FitRow
+from weft.base.step_times import TINY
 from weft.core.errors import InvalidConfig
 from weft.core.events.report import Report
 from weft.core.model.job import Allocation, Batch, Job
@@ -19,9 +21,8 @@ from weft.core.protocols import Pace, SimulatedJob
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.perf.goodput.early_fit import early_fit
-from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Measurements
-from weft.perf.goodput.model import TINY, Limits, Trials, trials
+from weft.perf.goodput.measurements import StepMeasurements
+from weft.perf.goodput.model import BatchBounds, Trials, trials
 from weft.perf.goodput.tables import ModelTable, noise_between
 
 
@@ -46,7 +47,7 @@ class Adaptive:
         table = table_of(self.models, job)
         fixed = self.tuned or job.batch is None
         batch = int(job.hints.get("batch", table.init_batch)) if fixed else None
-        return Tuner(table, truth.length, batch, self.blind)
+        return AdaptiveJob(table, truth.length, batch, self.blind)
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
         """The model's cost, at the first start as at any other."""
@@ -65,11 +66,11 @@ def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
     return models[job.model]
 
 
-NO_LIMITS = Limits(0, 0, 0)  # before the first allocation
+NO_LIMITS = BatchBounds(0, 0, 0)  # before the first allocation
 
 
 @dataclass(slots=True)
-class Tuner:
+class AdaptiveJob:
     """One self-tuning job.
 
     `length` is the job in seconds of the allocation it asked for; progress is counted in
@@ -85,19 +86,19 @@ class Tuner:
     blind: bool = False
     kind: str = ""
     placement: tuple[int, ...] = ()
-    measured: dict[str, Measurements] = field(default_factory=dict)
+    measured: dict[str, StepMeasurements] = field(default_factory=dict)
     noise: tuple[float, float] | None = None
     local: int = 0
     accumulate: int = 1
     fresh: bool = False
-    seen: Measurements | None = None
+    seen: StepMeasurements | None = None
     tuned_for: tuple[object, ...] = ()
     trials: Trials | None = None
     tried_for: int = 0
     measured_local: int = 0
     measured_times: tuple[float, float] = (0.0, 0.0)
     most_local: int = 0
-    limits: Limits = NO_LIMITS
+    limits: BatchBounds = NO_LIMITS
     said: tuple[object, ...] = ()
     replicas: int = 0
     progress: float = 0.0
@@ -112,7 +113,7 @@ class Tuner:
         own = self.table.kinds[kind]
         self.replicas = sum(self.placement) // own.unit
         self.most_local = own.largest_local(self.placement)
-        self.limits = Limits(self.table.max_batch, own.min_local, self.most_local)
+        self.limits = BatchBounds(self.table.max_batch, own.min_local, self.most_local)
         self.tune()
         if on.batch is not None and self.batch is None and own.unit == 1:
             self._begin_with(on.batch)
@@ -144,7 +145,7 @@ class Tuner:
             self.tune()
 
     def news(self) -> Report | None:
-        """What is worth reporting: nothing that was just said."""
+        """Return a report of what changed; None if nothing did."""
         local, accumulate, replicas = self.local, self.accumulate, self.replicas
         facts = (self.noise, local, accumulate)
         if facts == self.said:
@@ -200,9 +201,9 @@ class Tuner:
         seen = self.seen
         if seen is None:
             # Measurements of several kinds contradict each other: each of them may matter.
-            seen = Measurements(0.0, early_fit) if self.blind else Measurements()
+            seen = StepMeasurements(0.0, early_fit) if self.blind else StepMeasurements()
             self.seen = self.measured["" if self.blind else self.kind] = seen
-        seen.observe(Row(len(self.placement), self.replicas, local, step - sync, step))
+        seen.observe(FitRow(len(self.placement), self.replicas, local, step - sync, step))
 
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""

@@ -1,14 +1,14 @@
-"""What is believed about one adaptive job, and how its reports become measurements."""
+"""Beliefs about one adaptive job, and how its reports become measurements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.base.step_fit import FitRow
 from weft.core.events.report import Report
 from weft.core.state.cells import Floats
-from weft.perf.goodput.curves import Steps
-from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Measurements
+from weft.perf.goodput.curves import CandidateSteps
+from weft.perf.goodput.measurements import StepMeasurements
 
 NO_NOISE = (1.0, 0.0)  # of a job that does not measure it: no update is worth more than another
 
@@ -16,8 +16,8 @@ LEAST_S, MOST_S = 1e-9, 1e7  # of a step
 
 
 @dataclass(slots=True)
-class Belief:
-    """What is known about one job.
+class JobBelief:
+    """Measurements and limits of one job.
 
     `measured` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
     squared norm and the variance of its gradients, `batch` the one it trains with, `most` the most
@@ -26,13 +26,13 @@ class Belief:
     `version` changes.
     """
 
-    measured: dict[str, Measurements] = field(default_factory=dict)
-    mixed: Measurements = field(default_factory=lambda: Measurements(close=0.0))
+    measured: dict[str, StepMeasurements] = field(default_factory=dict)
+    mixed: StepMeasurements = field(default_factory=lambda: StepMeasurements(close=0.0))
     noise: tuple[float, float] = NO_NOISE
     batch: float = 1.0
     most: int = 0
     version: int = 0
-    steps: Steps | None = None
+    steps: CandidateSteps | None = None
     steps_of: tuple[object, ...] = ()
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
@@ -40,7 +40,7 @@ class Belief:
     blind_of: tuple[object, ...] = ()
 
 
-def row_of(report: Report) -> Row | None:
+def row_of(report: Report) -> FitRow | None:
     """The step time in a report, one synchronised step without accumulation; None if none is."""
     local, grad, last = report.per_gpu, report.grad_s, report.last_s
     if local is None or grad is None or grad <= 0.0 or local < 1.0:
@@ -59,4 +59,4 @@ def row_of(report: Report) -> Row | None:
         replicas = max(round(total / (local * micros)), 1)
     if not LEAST_S <= min(grad, last) <= max(grad, last) <= MOST_S:
         return None  # whatever was measured, it was not a step
-    return Row(int(report.nodes or 1.0), int(replicas), int(local), grad, last)
+    return FitRow(int(report.nodes or 1.0), int(replicas), int(local), grad, last)

@@ -1,4 +1,4 @@
-"""What the scheduler believes about adaptive jobs, fitted from what they report.
+"""Beliefs of the scheduler about adaptive jobs, fitted from their reports.
 
 One step-time model a GPU kind and one pair of gradient statistics a job. A kind that a job has
 not run on yet borrows the model of one it has, scaled by single-GPU speeds (Sia, SOSP 2023).
@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.step_times import StepTime
 from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
-from weft.perf.goodput.belief import Belief, row_of
+from weft.core.state.table import JobTable
+from weft.perf.goodput.belief import JobBelief, row_of
 from weft.perf.goodput.curves import NO_SIZES, Case, Menu, by_kind, evaluate, work_out
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.facts import DeclaredFacts, Facts
 from weft.perf.goodput.fit import fit
-from weft.perf.goodput.measurements import Measurements
-from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
+from weft.perf.goodput.measurements import StepMeasurements
+from weft.perf.goodput.model import BatchBounds, Noise, best_batch
 from weft.perf.goodput.tables import KindFacts
 from weft.perf.linear import NoPairs
 
@@ -40,7 +41,7 @@ class FittedBeliefs(NoPairs):
     def __init__(self, facts: Facts = DECLARED, *, early: bool = False) -> None:
         self._facts = facts
         self._mixed_fit = early_fit if early else fit
-        self._known: dict[JobId, Belief] = {}
+        self._known: dict[JobId, JobBelief] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """Take in a report: a step time if it is of a new configuration, and the noise."""
@@ -49,10 +50,10 @@ class FittedBeliefs(NoPairs):
             return
         belief = self._known.get(job.id)
         if belief is None:
-            belief = self._known[job.id] = Belief(mixed=Measurements(0.0, self._mixed_fit))
+            belief = self._known[job.id] = JobBelief(mixed=StepMeasurements(0.0, self._mixed_fit))
         own = belief.measured.get(kind)
         if own is None:
-            own = belief.measured[kind] = Measurements()
+            own = belief.measured[kind] = StepMeasurements()
         before = own.version
         if own.observe(row):  # else all kinds together have it too
             belief.mixed.observe(row)
@@ -78,7 +79,7 @@ class FittedBeliefs(NoPairs):
         self._known.pop(job.id, None)
 
     def save(self) -> Any:
-        """What every running job has measured; the curves follow from it."""
+        """Return the measurements of running jobs; the curves follow from them."""
         return {
             job: {
                 "profiles": {
@@ -97,19 +98,19 @@ class FittedBeliefs(NoPairs):
         """Restore what `save` returned."""
         for job, belief in saved.items():
             sqr, var = belief["noise"]
-            self._known[JobId(job)] = Belief(
+            self._known[JobId(job)] = JobBelief(
                 {
-                    kind: Measurements().load(measured)
+                    kind: StepMeasurements().load(measured)
                     for kind, measured in belief["profiles"].items()
                 },
-                Measurements(0.0, self._mixed_fit).load(belief["mixed"]),
+                StepMeasurements(0.0, self._mixed_fit).load(belief["mixed"]),
                 (sqr, var),
                 belief["batch"],
                 belief["most"],
                 belief["version"],
             )
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         """The most replicas each row has run with."""
         most = []
         for job in table.jobs:
@@ -117,27 +118,27 @@ class FittedBeliefs(NoPairs):
             most.append(self._facts.unheard(job) if belief is None else float(belief.most))
         return np.array(most)
 
-    def restart_s(self, table: Table) -> Floats:
-        """What a restart of each row is assumed to cost."""
+    def restart_s(self, table: JobTable) -> Floats:
+        """Return the assumed cost of restarting each row."""
         return np.array([self._facts.restart_s(job) for job in table.jobs])
 
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Speed of each row at the size and batch it was submitted with."""
         rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
             rates[row] = [self._facts.rate(job, kind) for kind in kinds]
         return rates
 
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
         units = [self._facts.units(job, kinds) for job in table.jobs]
         return np.array(units, dtype=float).reshape(len(table), len(kinds))
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
         goodputs = np.full((len(table), len(configs)), np.nan)
         which = same_configs(tuple(configs))
-        stale: list[tuple[int, Job, Belief]] = []
+        stale: list[tuple[int, Job, JobBelief]] = []
         for row, job in enumerate(table.jobs):
             belief = self._known.get(job.id)
             if belief is None:
@@ -151,17 +152,17 @@ class FittedBeliefs(NoPairs):
         return goodputs
 
     def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+        self, table: JobTable, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
         """Rows x shapes, by one model a job over what it measured on all kinds."""
         return blind_goodputs(self._facts, self._known, table, kinds, nodes, replicas)
 
     def _evaluate(
-        self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], goodputs: Floats
+        self, stale: list[tuple[int, Job, JobBelief]], configs: tuple[Config, ...], goodputs: Floats
     ) -> None:
         """Jobs alike are evaluated once: equal steps are worked out once, and equal noise."""
         self._work_out_steps(stale, configs)
-        alike: dict[tuple[int, tuple[float, float]], list[tuple[int, Belief]]] = {}
+        alike: dict[tuple[int, tuple[float, float]], list[tuple[int, JobBelief]]] = {}
         for row, _, belief in stale:
             alike.setdefault((id(belief.steps), belief.noise), []).append((row, belief))
         first = [group[0][1] for group in alike.values()]
@@ -174,11 +175,11 @@ class FittedBeliefs(NoPairs):
                 belief.curve, belief.curve_of = curve.copy(), (belief.version, configs)
 
     def _work_out_steps(
-        self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...]
+        self, stale: list[tuple[int, Job, JobBelief]], configs: tuple[Config, ...]
     ) -> None:
-        """Those of jobs that measured something new, or may have other sizes."""
+        """Work out the steps of jobs that measured something new, or may have other sizes."""
         menu = _group(configs)
-        new: dict[tuple[Case, ...], list[Belief]] = {}
+        new: dict[tuple[Case, ...], list[JobBelief]] = {}
         for _, job, belief in stale:
             batch = belief.batch if job.batch is None else 0.0
             times = [(kind, measured.times()) for kind, measured in belief.measured.items()]
@@ -192,8 +193,8 @@ class FittedBeliefs(NoPairs):
             for belief in beliefs:
                 belief.steps = steps
 
-    def _cases(self, job: Job, belief: Belief, kinds: Iterable[str]) -> tuple[Case, ...]:
-        """What a job's steps depend on, on each kind that it can run on."""
+    def _cases(self, job: Job, belief: JobBelief, kinds: Iterable[str]) -> tuple[Case, ...]:
+        """Return the case of a job on each kind that it can run on."""
         init, largest, fixed = self._facts.batches(job, belief.batch)
         cases = []
         for kind in kinds:
@@ -208,7 +209,7 @@ class FittedBeliefs(NoPairs):
                     source.node_gpus,
                     source.unit,
                     factor,
-                    Limits(largest, float(source.min_local), float(source.max_local)),
+                    BatchBounds(largest, float(source.min_local), float(source.max_local)),
                     init,
                     fixed,
                     self._facts.most(job, belief.most, own, source),
@@ -219,7 +220,7 @@ class FittedBeliefs(NoPairs):
         return tuple(cases)
 
     def _source(
-        self, job: Job, belief: Belief, kind: str, own: KindFacts
+        self, job: Job, belief: JobBelief, kind: str, own: KindFacts
     ) -> tuple[StepTime, KindFacts, float]:
         """The model to use for a kind: its own, else the first known one's, scaled."""
         if kind in belief.measured:
@@ -248,8 +249,8 @@ def _group(configs: tuple[Config, ...]) -> Menu:
 
 def blind_goodputs(
     facts: Facts,
-    known: Mapping[JobId, Belief],
-    table: Table,
+    known: Mapping[JobId, JobBelief],
+    table: JobTable,
     kinds: Sequence[str],
     nodes: Floats,
     replicas: Floats,
@@ -257,7 +258,7 @@ def blind_goodputs(
     """Rows x shapes, evaluated together; what has not changed is remembered."""
     goodputs = np.full((len(table), len(nodes)), np.nan)
     shapes = (tuple(kinds), nodes.tobytes(), replicas.tobytes())
-    stale: list[tuple[int, Job, Belief]] = []
+    stale: list[tuple[int, Job, JobBelief]] = []
     for row, job in enumerate(table.jobs):
         belief = known.get(job.id)
         if belief is None:
@@ -283,7 +284,7 @@ def blind_goodputs(
 
 def _evaluate(
     facts: Facts,
-    stale: Sequence[tuple[int, Job, Belief]],
+    stale: Sequence[tuple[int, Job, JobBelief]],
     kinds: Sequence[str],
     nodes: Floats,
     replicas: Floats,
@@ -299,7 +300,7 @@ def _evaluate(
         Noise(*_columns(noise)),
         nodes,
         replicas,
-        Limits(*_columns(limits)),
+        BatchBounds(*_columns(limits)),
     )
     return np.asarray(best.goodput)
 

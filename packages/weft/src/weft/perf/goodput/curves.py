@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.base.step_times import StepTime
 from weft.core.model.job import Config
 from weft.frozen import frozen
 from weft.native import compiled
 from weft.perf.goodput.model import (
     CANDIDATES,
     CHUNK,
+    BatchBounds,
     Candidates,
     Floats,
-    Limits,
-    StepTime,
-    Waits,
+    SyncCases,
     candidates,
     steps_of,
 )
@@ -28,7 +28,7 @@ Ints = NDArray[np.intp]
 KEPT = 256  # shapes of jobs
 
 
-class Part(NamedTuple):
+class CurvePart(NamedTuple):
     """Some configurations of a kind; `counts` are their replicas again, to look things up by."""
 
     column: Ints
@@ -38,22 +38,22 @@ class Part(NamedTuple):
 
 
 @frozen
-class Sizes:
+class KindSizes:
     """The configurations of one kind: their columns, nodes and GPUs."""
 
     column: Ints
     nodes: Floats
     gpus: Floats
-    _parts: dict[tuple[float, ...], Part] = field(default_factory=dict, compare=False)
+    _parts: dict[tuple[float, ...], CurvePart] = field(default_factory=dict, compare=False)
 
-    def within(self, most_gpus: float, most_nodes: float, unit: int) -> Part:
+    def within(self, most_gpus: float, most_nodes: float, unit: int) -> CurvePart:
         """Whole replicas, no more than a job may have; remembered, since many may have the same."""
         key = (most_gpus, most_nodes, unit)
         if key not in self._parts:
             chosen = (self.gpus <= most_gpus) & (self.nodes <= most_nodes) & (self.gpus % unit == 0)
             replicas = self.gpus[chosen] / unit
             counts = tuple(replicas.tolist())
-            self._parts[key] = Part(self.column[chosen], self.nodes[chosen], replicas, counts)
+            self._parts[key] = CurvePart(self.column[chosen], self.nodes[chosen], replicas, counts)
         return self._parts[key]
 
 
@@ -70,7 +70,7 @@ class Case(NamedTuple):
     node_gpus: int
     source_unit: int
     factor: float
-    limits: Limits
+    limits: BatchBounds
     init: float
     fixed: float
     most: float
@@ -78,8 +78,8 @@ class Case(NamedTuple):
     unit: int
 
 
-class Shape(NamedTuple):
-    """What of a job's steps does not depend on step times: its sizes, and what to look at in each.
+class StepShape(NamedTuple):
+    """The part of a job's steps that does not depend on step times: its sizes and their cases.
 
     `counts` are the sizes of each case; `batch` are global batches.
     """
@@ -89,11 +89,11 @@ class Shape(NamedTuple):
     init: Floats
     factor: Floats
     batch: Floats
-    waits: Waits
+    waits: SyncCases
     looked_at: Candidates
 
 
-class Steps(NamedTuple):
+class CandidateSteps(NamedTuple):
     """Global batches and seconds per iteration of one job's candidates, for each of its sizes."""
 
     column: Ints
@@ -104,20 +104,20 @@ class Steps(NamedTuple):
 
 
 Noise = tuple[float, float]  # squared norm and variance of gradients
-NO_SIZES = Steps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
+NO_SIZES = CandidateSteps(np.zeros(0, np.intp), *np.zeros((2, 0)), *np.zeros((2, 0, CANDIDATES)))
 NO_BATCHES = Candidates(NO_SIZES.batch, NO_SIZES.batch, np.zeros((0, CANDIDATES), np.bool_))
-NO_WAITS = Waits.of(NO_SIZES.init, NO_SIZES.init)
-NO_SHAPE = Shape((), *NO_SIZES[:4], NO_WAITS, NO_BATCHES)
+NO_WAITS = SyncCases.of(NO_SIZES.init, NO_SIZES.init)
+NO_SHAPE = StepShape((), *NO_SIZES[:4], NO_WAITS, NO_BATCHES)
 
 
 @frozen
 class Menu:
     """Configurations grouped by kind; shapes of jobs that were worked out are remembered."""
 
-    kinds: Mapping[str, Sizes]
-    _shapes: dict[tuple[object, ...], Shape] = field(default_factory=dict, compare=False)
+    kinds: Mapping[str, KindSizes]
+    _shapes: dict[tuple[object, ...], StepShape] = field(default_factory=dict, compare=False)
 
-    def shape(self, cases: Sequence[Case]) -> Shape:
+    def shape(self, cases: Sequence[Case]) -> StepShape:
         """The sizes of a job, whatever its step times are."""
         key = tuple([(case.kind, *case[2:]) for case in cases])
         shape = self._shapes.get(key)
@@ -127,7 +127,7 @@ class Menu:
             shape = self._shapes[key] = self._find_shape(cases)
         return shape
 
-    def _find_shape(self, cases: Sequence[Case]) -> Shape:
+    def _find_shape(self, cases: Sequence[Case]) -> StepShape:
         parts = [(case, self.kinds[case.kind].within(*_most(case))) for case in cases]
         counts = [len(part.counts) for _, part in parts]
         if not sum(counts):
@@ -136,13 +136,13 @@ class Menu:
             [candidates(p.counts, c.init, c.limits, c.fixed) for c, p in parts if p.counts]
         )
         replicas = np.concatenate([part.replicas for _, part in parts])
-        return Shape(
+        return StepShape(
             counts,
             np.concatenate([part.column for _, part in parts]),
             np.repeat([case.init for case in cases], counts),
             np.repeat([case.factor for case in cases], counts),
             replicas[:, None] * looked_at.local * (looked_at.extra + 1.0),
-            Waits.of(np.concatenate([_nodes(case, part) for case, part in parts]), replicas),
+            SyncCases.of(np.concatenate([_nodes(case, part) for case, part in parts]), replicas),
             looked_at,
         )
 
@@ -152,7 +152,7 @@ def by_kind(configs: Sequence[Config]) -> Menu:
     grouped = {}
     for kind in dict.fromkeys(c.kind for c in configs):
         columns = [i for i, c in enumerate(configs) if c.kind == kind]
-        grouped[kind] = Sizes(
+        grouped[kind] = KindSizes(
             np.array(columns),
             np.array([float(configs[i].nodes) for i in columns]),
             np.array([float(configs[i].gpus) for i in columns]),
@@ -160,7 +160,7 @@ def by_kind(configs: Sequence[Config]) -> Menu:
     return Menu(grouped)
 
 
-def work_out(jobs: Sequence[Sequence[Case]], menu: Menu) -> list[Steps]:
+def work_out(jobs: Sequence[Sequence[Case]], menu: Menu) -> list[CandidateSteps]:
     """The steps of jobs, all together; of each as many cases as kinds that it can run on."""
     shapes = [menu.shape(cases) for cases in jobs]
     known = [(cases, shape) for cases, shape in zip(jobs, shapes, strict=True) if shape.counts]
@@ -180,27 +180,27 @@ def work_out(jobs: Sequence[Sequence[Case]], menu: Menu) -> list[Steps]:
     return steps
 
 
-def _steps(shape: Shape, took: Floats) -> Steps:
-    return Steps(shape.column, shape.init, shape.factor, shape.batch, took)
+def _steps(shape: StepShape, took: Floats) -> CandidateSteps:
+    return CandidateSteps(shape.column, shape.init, shape.factor, shape.batch, took)
 
 
 def _most(case: Case) -> tuple[float, float, int]:
     return case.most * case.unit, case.most_nodes, case.unit
 
 
-def _nodes(case: Case, part: Part) -> Floats:
+def _nodes(case: Case, part: CurvePart) -> Floats:
     """Nodes of each size, as the model counts them."""
     if case.factor == 1.0:
         return part.nodes
     return np.ceil(part.replicas * case.source_unit / case.node_gpus)
 
 
-def _work_out(times: Floats, shapes: Sequence[Shape]) -> Floats:
+def _work_out(times: Floats, shapes: Sequence[StepShape]) -> Floats:
     """Seconds an iteration of every candidate of jobs."""
     waits, looked_at = shapes[0].waits, shapes[0].looked_at
     if len(shapes) > 1:
         columns = zip(*(shape.waits for shape in shapes), strict=True)
-        waits = Waits(*(np.concatenate(column) for column in columns))
+        waits = SyncCases(*(np.concatenate(column) for column in columns))
         looked_at = _join([shape.looked_at for shape in shapes])
     return steps_of(times, waits, looked_at)
 
@@ -209,7 +209,7 @@ def _join(parts: Sequence[Candidates]) -> Candidates:
     return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def evaluate(jobs: list[tuple[Steps, Noise]], columns: int) -> Floats:
+def evaluate(jobs: list[tuple[CandidateSteps, Noise]], columns: int) -> Floats:
     """Goodput of each job in each column, 0 where it has no such size."""
     goodputs = np.zeros((len(jobs), columns))
     _fill_goodputs(goodputs, jobs)
@@ -217,7 +217,7 @@ def evaluate(jobs: list[tuple[Steps, Noise]], columns: int) -> Floats:
 
 
 @compiled
-def _fill_goodputs(goodputs: Floats, jobs: list[tuple[Steps, Noise]]) -> None:
+def _fill_goodputs(goodputs: Floats, jobs: list[tuple[CandidateSteps, Noise]]) -> None:
     counts = [len(steps.column) for steps, _ in jobs]
     if not sum(counts):
         return
@@ -238,9 +238,11 @@ def _fill_goodputs(goodputs: Floats, jobs: list[tuple[Steps, Noise]]) -> None:
         goodputs[row, column] = init * (var + sqr) / least * factor
 
 
-def _chunks(jobs: Sequence[tuple[Steps, Noise]]) -> Iterator[list[tuple[Steps, Noise]]]:
+def _chunks(
+    jobs: Sequence[tuple[CandidateSteps, Noise]],
+) -> Iterator[list[tuple[CandidateSteps, Noise]]]:
     """Jobs together until they fill what the processor keeps at hand."""
-    group: list[tuple[Steps, Noise]] = []
+    group: list[tuple[CandidateSteps, Noise]] = []
     cells = 0
     for job in jobs:
         group.append(job)

@@ -13,22 +13,22 @@ from math import sqrt
 
 import numpy as np
 
+from weft.base.step_fit import GAMMA, GAMMA_PULL, SLOPE_PULL, FitRow
+from weft.base.step_times import TINY, StepTime
 from weft.core.state.cells import Floats
-from weft.perf.goodput.fit import GAMMA, GAMMA_PULL, SLOPE_PULL, Row
-from weft.perf.goodput.model import TINY, StepTime
 from weft.solve.scipy_optimize import scipy_optimize
 
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 TOLERANCE = 1e-5
 
 
-def early_fit(rows: Iterable[Row]) -> StepTime:
+def early_fit(rows: Iterable[FitRow]) -> StepTime:
     """The parameters where the authors' optimiser stops."""
     return _fit(tuple(rows))
 
 
 @lru_cache(maxsize=65_536)
-def _fit(rows: tuple[Row, ...]) -> StepTime:
+def _fit(rows: tuple[FitRow, ...]) -> StepTime:
     nodes, replicas, local, grad_s, _ = (
         np.array(column, dtype=float) for column in zip(*rows, strict=True)
     )
@@ -40,14 +40,14 @@ def _fit(rows: tuple[Row, ...]) -> StepTime:
     unseen += [4, 5] * (not ((nodes == 1) & (replicas > 1)).any())
     unseen += [3, 5] * (not (replicas > 2).any())
     high[unseen] = low[unseen]
-    fitted = _minimise(Loss(rows), start, low, high)
+    fitted = _minimise(FitLoss(rows), start, low, high)
     if not (nodes > 1).any():
         fitted[2:4] = np.maximum(fitted[2:4], 1.1 * fitted[4:6])
     return StepTime(*fitted.tolist())
 
 
-def _minimise(loss: Loss, start: Floats, low: Floats, high: Floats) -> Floats:
-    """Where the authors' optimiser stops, which is SciPy's."""
+def _minimise(loss: FitLoss, start: Floats, low: Floats, high: Floats) -> Floats:
+    """Minimise with the authors' optimiser, which is SciPy's."""
     scipy = scipy_optimize()
     fitted: Floats = scipy.minimize(
         loss,
@@ -60,10 +60,10 @@ def _minimise(loss: Loss, start: Floats, low: Floats, high: Floats) -> Floats:
     return fitted
 
 
-class Loss:
+class FitLoss:
     """Pollux's loss of parameters, and its slopes."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[FitRow]) -> None:
         columns = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
         nodes, replicas, self.local, grad_s, step_s = columns
         self.log_grad, self.log_step = np.log(grad_s), np.log(step_s)

@@ -1,4 +1,4 @@
-"""What is known about adaptive jobs besides their reports: allowed batch sizes, and limits.
+"""Facts about adaptive jobs besides their reports: allowed batch sizes, and limits.
 
 Facts of models with measured tables come from the tables; of any other job from its submitter.
 """
@@ -25,7 +25,7 @@ class Batches(NamedTuple):
 
 
 class Facts(Protocol):
-    """What beliefs ask of a job; `batch` is the one it last trained with."""
+    """The source of facts about a job; `batch` is the one it last trained with."""
 
     def batches(self, job: Job, batch: float) -> Batches:
         """The batches that it may train with."""
@@ -56,7 +56,7 @@ class Facts(Protocol):
         ...
 
     def restart_s(self, job: Job) -> float:
-        """What a restart is assumed to cost."""
+        """Return the assumed cost of a restart."""
         ...
 
 
@@ -103,7 +103,7 @@ class MeasuredFacts:
         return 0.0
 
     def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
-        """By the tables."""
+        """Return the units in the tables."""
         known = table_of(self.models, job).kinds
         return [known[kind].unit if kind in known else 0 for kind in kinds]
 
@@ -113,7 +113,7 @@ class MeasuredFacts:
         return tuned_rate(model, model.kinds[kind], job) if kind in model.kinds else 0.0
 
     def restart_s(self, job: Job) -> float:
-        """By the table."""
+        """Return the cost in the table."""
         table = table_of(self.models, job)
         if self.pause_of is not None and all(kind.unit == 1 for kind in table.kinds.values()):
             return self.pause_of(job)
@@ -143,7 +143,7 @@ class DeclaredFacts:
         return Batches(float(job.batch.init), float(job.batch.max))
 
     def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
-        """The same on every kind."""
+        """Return the same limits on every kind."""
         return AnyKind(int(batch) if job.batch is None else job.batch.max_per_gpu)
 
     def most(
@@ -157,7 +157,7 @@ class DeclaredFacts:
         return max(2 * ran, 1)
 
     def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
-        """The same on every kind."""
+        """Return the same limits on every kind."""
         init, largest, _ = self.batches(job, batch)
         return init, largest, 1.0, init if job.batch is None else job.batch.max_per_gpu
 
@@ -174,7 +174,7 @@ class DeclaredFacts:
         return 1.0
 
     def restart_s(self, job: Job) -> float:
-        """By the model's name."""
+        """Return the cost for the model's name."""
         return restart_s(job.model)
 
 

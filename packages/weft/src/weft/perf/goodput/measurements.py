@@ -1,4 +1,4 @@
-"""What one job has measured about itself on one GPU kind, and the model that explains it."""
+"""Measurements that one job made of itself on one GPU kind, and the model that explains them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.perf.goodput.fit import Row, fit
-from weft.perf.goodput.model import StepTime
+from weft.base.step_fit import FitRow
+from weft.base.step_times import StepTime
+from weft.perf.goodput.fit import fit
 
 CLOSE = 0.05
 ONE, SEVERAL = ("local", 1), ("local", 2)  # samples a GPU that were tried
 
 
 @dataclass(slots=True)
-class Measurements:
+class StepMeasurements:
     """Rows by configuration, the first measurement of each kept; fitted when asked.
 
     A measurement that the model predicts within `close` does not make it fit again. `fitted`
@@ -22,14 +23,14 @@ class Measurements:
     """
 
     close: float = CLOSE
-    fitted: Callable[[Iterable[Row]], StepTime] = fit
-    rows: dict[tuple[int, int, int], Row] = field(default_factory=dict)
+    fitted: Callable[[Iterable[FitRow]], StepTime] = fit
+    rows: dict[tuple[int, int, int], FitRow] = field(default_factory=dict)
     version: int = 0
     _times: StepTime | None = None
     _stale: bool = True
     _reported: set[tuple[str, int]] = field(default_factory=set)
 
-    def observe(self, row: Row) -> bool:
+    def observe(self, row: FitRow) -> bool:
         """Take in a measurement; whether it was of a new configuration."""
         key = row[:3]
         if key in self.rows:
@@ -59,16 +60,16 @@ class Measurements:
             "told": sorted(map(list, self._reported)),
         }
 
-    def load(self, saved: Any) -> Measurements:
+    def load(self, saved: Any) -> StepMeasurements:
         """Restore what `save` returned."""
-        rows = [Row(*row) for row in saved["rows"]]
+        rows = [FitRow(*row) for row in saved["rows"]]
         self.rows = {row[:3]: row for row in rows}
         self._times = saved["times"] and StepTime(*saved["times"])
         self.version, self._stale = saved["version"], saved["stale"]
         self._reported = {(what, number) for what, number in saved["told"]}
         return self
 
-    def _predicts(self, row: Row) -> bool:
+    def _predicts(self, row: FitRow) -> bool:
         if self._times is None or self._stale:
             return False
         grad = self._times.grad(row.local)
@@ -77,7 +78,7 @@ class Measurements:
         return bool(off < self.close)
 
 
-def regime(row: Row) -> int:
+def regime(row: FitRow) -> int:
     """Alone, a pair, a node or several nodes: what different parameters are measured by."""
     if row.replicas == 1:
         return 0

@@ -1,13 +1,8 @@
 """Goodput of data-parallel training: throughput times statistical efficiency.
 
-The model of Pollux (OSDI 2021), which Sia (SOSP 2023) keeps one of per GPU kind. A job on `K`
-replicas over `N` nodes, `m` samples per GPU and `s` accumulation steps:
-
-    T_grad = alpha_c + beta_c m
-    T_sync = 0 alone, alpha_r + beta_r (K - 2) in one node, alpha_n + beta_n (K - 2) over several
-    T_iter = s T_grad + (T_grad^gamma + T_sync^gamma)^(1/gamma)
-
-Everything broadcasts: parameters may be scalars or arrays over jobs and configurations.
+The model of Pollux (OSDI 2021), which Sia (SOSP 2023) keeps one of per GPU kind, on the seconds of
+a step (`weft.base.step_times`). Everything broadcasts: parameters may be scalars or arrays over
+jobs and configurations.
 """
 
 from __future__ import annotations
@@ -18,53 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.base.step_times import TINY, StepTime
 from weft.native import compiled
 
 Floats = NDArray[np.float64]
-TINY = 1e-8
 CANDIDATES = 50
 STEPS: Floats = np.linspace(0.0, 1.0, CANDIDATES)
 KEPT = 1024  # answers of the candidates of one allocation
 CHUNK = 256  # cases at a time: their candidates stay in the cache
-
-
-class StepTime(NamedTuple):
-    """The seven parameters, in seconds; `gamma` from 1 (no overlap) to 10 (full overlap)."""
-
-    alpha_c: Any
-    beta_c: Any
-    alpha_n: Any
-    beta_n: Any
-    alpha_r: Any
-    beta_r: Any
-    gamma: Any
-
-    def grad(self, local: Any) -> Any:
-        """Seconds to compute one gradient of `local` samples."""
-        return self.alpha_c + self.beta_c * local
-
-    def sync(self, nodes: Any, replicas: Any) -> Any:
-        """Seconds to synchronise it."""
-        if isinstance(replicas, (int, float)) and isinstance(nodes, (int, float)):
-            if replicas <= 1:
-                return TINY
-            extra = max(replicas - 2.0, TINY)
-            pair = (self.alpha_n, self.beta_n) if nodes > 1 else (self.alpha_r, self.beta_r)
-            return pair[0] + pair[1] * extra
-        more = np.maximum(replicas - 2.0, TINY)
-        apart = self.alpha_n + self.beta_n * more
-        together = self.alpha_r + self.beta_r * more
-        return np.where(replicas > 1, np.where(nodes > 1, apart, together), TINY)
-
-    def step(self, nodes: Any, replicas: Any, local: Any) -> Any:
-        """Seconds of one optimiser step without accumulation."""
-        a, b, g = self.grad(local), self.sync(nodes, replicas), self.gamma
-        return (a**g + b**g) ** (1.0 / g)
-
-    def throughput(self, nodes: Any, replicas: Any, local: Any, accumulate: Any = 1) -> Any:
-        """Samples per second; `accumulate` steps make an update."""
-        took = (accumulate - 1) * self.grad(local) + self.step(nodes, replicas, local)
-        return replicas * local * accumulate / took
 
 
 class Noise(NamedTuple):
@@ -75,7 +31,7 @@ class Noise(NamedTuple):
     init: Any
 
     def gain(self, batch: Any) -> Any:
-        """How many initial-size iterations one iteration of `batch` samples is worth."""
+        """Return how many iterations of the initial size one of `batch` samples is worth."""
         scale = batch / self.init
         below = self.var / scale + self.sqr
         if isinstance(below, float):
@@ -87,7 +43,7 @@ class Noise(NamedTuple):
         return self.gain(batch) * self.init / batch
 
 
-class Limits(NamedTuple):
+class BatchBounds(NamedTuple):
     """Largest global batch, and bounds of the batch on one GPU."""
 
     max_batch: Any
@@ -95,7 +51,7 @@ class Limits(NamedTuple):
     max_local: Any
 
 
-class Choice(NamedTuple):
+class BatchChoice(NamedTuple):
     """The best batch for an allocation: its goodput, samples per GPU, steps of an update."""
 
     goodput: Any
@@ -114,7 +70,9 @@ class Candidates(NamedTuple):
     allowed: NDArray[np.bool_]
 
 
-def best_batch(times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: Limits) -> Choice:
+def best_batch(
+    times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: BatchBounds
+) -> BatchChoice:
     """The batch size with the highest goodput, among 50 from the initial to the largest.
 
     Arguments broadcast to one shape of cases. A case in which no candidate respects the bounds
@@ -128,15 +86,15 @@ def best_batch(times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits:
         for v in (*times, *noise, nodes, replicas, *limits)
     ]
     looked_at = _spread(
-        flat[11][:, None], flat[9][:, None], Limits(*(v[:, None] for v in flat[12:]))
+        flat[11][:, None], flat[9][:, None], BatchBounds(*(v[:, None] for v in flat[12:]))
     )
     best = best_of(StepTime(*flat[:7]), Noise(*flat[7:10]), flat[10], flat[11], looked_at)
-    return Choice(*(v.reshape(shape) for v in best))
+    return BatchChoice(*(v.reshape(shape) for v in best))
 
 
 def best_of(
     times: StepTime, noise: Noise, nodes: Floats, replicas: Floats, looked_at: Candidates
-) -> Choice:
+) -> BatchChoice:
     """The best candidate of each case."""
     flat = (*times, *noise, nodes, replicas)
     chosen = np.empty((3, len(replicas)))
@@ -149,11 +107,11 @@ def best_of(
         best = value.argmax(axis=1)
         rows = np.arange(len(best))
         chosen[:, part] = value[rows, best], m[rows, best], s[rows, best] + 1.0
-    return Choice(*chosen)
+    return BatchChoice(*chosen)
 
 
-class Waits(NamedTuple):
-    """How cases synchronise, a row each: alone, over several nodes or in one, with how many more.
+class SyncCases(NamedTuple):
+    """Synchronisation by case, a row each: alone, over several nodes or in one, and how many more.
 
     `more` is what the slope of a synchronisation is multiplied by.
     """
@@ -163,13 +121,13 @@ class Waits(NamedTuple):
     more: Floats
 
     @classmethod
-    def of(cls, nodes: Floats, replicas: Floats) -> Waits:
+    def of(cls, nodes: Floats, replicas: Floats) -> SyncCases:
         """For replicas over nodes."""
         apart, more = nodes > 1, np.maximum(replicas - 2.0, TINY)
         return cls((replicas <= 1)[:, None], apart[:, None], more[:, None])
 
 
-def steps_of(times: Floats, waits: Waits, looked_at: Candidates) -> Floats:
+def steps_of(times: Floats, waits: SyncCases, looked_at: Candidates) -> Floats:
     """Seconds an iteration of every candidate, by the seven parameters of each row.
 
     Infinite where a candidate is not allowed. The same as `_iteration`, with few arrays on the way.
@@ -199,7 +157,7 @@ def steps_of(times: Floats, waits: Waits, looked_at: Candidates) -> Floats:
 
 @lru_cache(maxsize=4096)
 def candidates(
-    replicas: tuple[float, ...], init: float, limits: Limits, fixed: float = 0.0
+    replicas: tuple[float, ...], init: float, limits: BatchBounds, fixed: float = 0.0
 ) -> Candidates:
     """The candidates for numbers of replicas; the same for every job with these limits.
 
@@ -215,7 +173,7 @@ def candidates(
     return Candidates(m, s, (m >= 1.0) & (m <= limits.max_local))
 
 
-def _spread(k: Floats, init: Any, limits: Limits) -> Candidates:
+def _spread(k: Floats, init: Any, limits: BatchBounds) -> Candidates:
     """Fifty batch sizes, evenly spaced on a logarithmic scale, split over GPUs and steps."""
     low = np.maximum(init, limits.min_local * k)
     span = np.log(np.maximum(limits.max_batch, low) / low)
@@ -230,15 +188,15 @@ def _spread(k: Floats, init: Any, limits: Limits) -> Candidates:
 
 
 def fixed_batch(
-    times: StepTime, noise: Noise, nodes: float, replicas: float, limits: Limits, batch: float
-) -> Choice:
-    """The same for a job that must keep one global batch size, however small its parts."""
+    times: StepTime, noise: Noise, nodes: float, replicas: float, limits: BatchBounds, batch: float
+) -> BatchChoice:
+    """Return the best division of one fixed global batch size, however small its parts."""
     return _best_of_one(times, noise, float(nodes), float(replicas), limits, float(batch))
 
 
 def _best_of_one(
-    times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits, fixed: float = 0.0
-) -> Choice:
+    times: StepTime, noise: Noise, nodes: float, k: float, limits: BatchBounds, fixed: float = 0.0
+) -> BatchChoice:
     """A single case, without the cost of broadcasting: only noise is new from epoch to epoch."""
     return trials(times, nodes, k, noise.init, limits, fixed).best((noise.sqr, noise.var))
 
@@ -255,15 +213,15 @@ class Trials:
 
     def __init__(self, init: float, table: Floats) -> None:
         self.init, self.table = init, table
-        self._best: dict[tuple[float, float], Choice] = {}
+        self._best: dict[tuple[float, float], BatchChoice] = {}
 
-    def best(self, noise: tuple[float, float]) -> Choice:
+    def best(self, noise: tuple[float, float]) -> BatchChoice:
         """The one with the highest goodput, for the squared norm and variance of gradients."""
         choice = self._best.get(noise)
         if choice is None:
             if len(self._best) >= KEPT:
                 self._best.clear()
-            choice = self._best[noise] = Choice(*_best_trial(self.table, self.init, *noise))
+            choice = self._best[noise] = BatchChoice(*_best_trial(self.table, self.init, *noise))
         return choice
 
 
@@ -280,10 +238,10 @@ def _best_trial(table: Floats, init: float, sqr: float, var: float) -> tuple[flo
 
 @lru_cache(maxsize=4096)
 def trials(
-    times: StepTime, nodes: float, k: float, init: float, limits: Limits, fixed: float = 0.0
+    times: StepTime, nodes: float, k: float, init: float, limits: BatchBounds, fixed: float = 0.0
 ) -> Trials:
     """The candidates of an allocation with these step times."""
-    looked_at = candidates((k,), float(init), Limits(*map(float, limits)), fixed)
+    looked_at = candidates((k,), float(init), BatchBounds(*map(float, limits)), fixed)
     m, s, allowed = (part[0] for part in looked_at)
     took = np.where(allowed, _iteration(times, nodes, k, m, s), np.inf)
     return Trials(init, np.array((k * m * (s + 1.0), took, m, s + 1.0)))

@@ -2,28 +2,186 @@
 
 One fit a model and GPU kind over the reports of all its jobs, running and ended, so that a job is
 known before its first report. How far it has come, and the noise of its gradients, are its own.
+
+A job is pooled with others that declare the same model: with those of its user if enough of them
+reported, else with its tenant's, else with all jobs'. A job that declares none is on its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from weft.base.step_fit import FitRow
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Batch, Config, Job, JobId
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Table
-from weft.perf.goodput.belief import Belief, row_of
+from weft.core.state.table import JobTable
+from weft.perf.goodput.belief import NO_NOISE, JobBelief, row_of
 from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs, same_configs
 from weft.perf.goodput.facts import Facts
-from weft.perf.goodput.fit import Row
-from weft.perf.goodput.model import Limits, Noise, best_batch
-from weft.perf.goodput.pool import Group, Pool
+from weft.perf.goodput.measurements import StepMeasurements
+from weft.perf.goodput.model import BatchBounds, Noise, best_batch
+
+Key = tuple[str, ...]
+BINS = 20  # of progress, by which gradient noise is kept
+ENOUGH = 3  # jobs that must have reported before a narrower group is believed
+KEPT = 50  # of the last measured slow-downs
+ASSUMED = 1.2  # work really needed over what goodput promises, before it was measured
+
+
+@dataclass(slots=True)
+class MeasuredGroup:
+    """Measurements of one group of jobs.
+
+    `noise` are squared norm and variance of gradients by part of the training, with how many told
+    them; `most` is the most replicas any of them ran with, `batch` what one last trained with,
+    `work` the samples of a whole training as last declared, `slower` by how much more of them one
+    really needs than its goodput promises; `told` the jobs that reported, at most `ENOUGH`.
+    """
+
+    measured: dict[str, StepMeasurements] = field(default_factory=dict)
+    mixed: StepMeasurements = field(default_factory=lambda: StepMeasurements(close=0.0))
+    noise: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    most: int = 0
+    batch: float = 1.0
+    work: float = math.nan
+    slower: list[float] = field(default_factory=list)
+    told: list[JobId] = field(default_factory=list)
+    version: int = 0
+    _needed: float | None = field(default=None, compare=False, repr=False)
+
+    def observe(self, job: JobId, kind: str, row: FitRow) -> None:
+        """A step was measured."""
+        own = self.measured.get(kind)
+        if own is None:
+            own = self.measured[kind] = StepMeasurements()
+        before = own.version, self.most
+        if own.observe(row):  # else all kinds together have it too
+            self.mixed.observe(row)
+        if own.version != before[0]:
+            own.times()  # fitted as reports come in, not while a decision waits
+        self.most = max(self.most, row.replicas)
+        self.version += (own.version, self.most) != before
+        if len(self.told) < ENOUGH and job not in self.told:
+            self.told.append(job)
+
+    def observe_noise(self, progress: float, sqr: float, var: float) -> None:
+        """Gradients were measured so far into a training."""
+        at = min(int(progress * BINS), BINS - 1)
+        count, s, v = self.noise.get(at, (0, 0.0, 0.0))
+        count += 1
+        self.noise[at] = count, s + (sqr - s) / count, v + (var - v) / count
+
+    def noise_at(self, progress: float) -> tuple[float, float]:
+        """The noise measured nearest to a part of the training."""
+        if not self.noise:
+            return NO_NOISE
+        return self.noise[min(self.noise, key=lambda at: abs(at - progress * BINS))][1:]
+
+    def note_slower(self, ratio: float) -> None:
+        """Note that a job needed that many times the work that goodput promised."""
+        self._needed = None
+        self.slower.append(ratio)
+        del self.slower[:-KEPT]
+
+    def needed(self) -> float:
+        """Times the declared work that a training needs, in samples of believed goodput."""
+        if self._needed is None:
+            self._needed = median(self.slower) if self.slower else ASSUMED
+        return self._needed
+
+    def save(self) -> Any:
+        """All of it as plain values."""
+        return {
+            "profiles": {kind: measurements.save() for kind, measurements in self.measured.items()},
+            "mixed": self.mixed.save(),
+            "noise": [[at, *estimate] for at, estimate in self.noise.items()],
+            "most": self.most,
+            "batch": self.batch,
+            "work": None if math.isnan(self.work) else self.work,
+            "slower": list(self.slower),
+            "told": list(self.told),
+            "version": self.version,
+        }
+
+    @classmethod
+    def load(cls, saved: Any) -> MeasuredGroup:
+        return cls(
+            {
+                kind: StepMeasurements().load(measured)
+                for kind, measured in saved["profiles"].items()
+            },
+            StepMeasurements(close=0.0).load(saved["mixed"]),
+            {at: (count, sqr, var) for at, count, sqr, var in saved["noise"]},
+            saved["most"],
+            saved["batch"],
+            math.nan if saved["work"] is None else saved["work"],
+            list(saved["slower"]),
+            [JobId(job) for job in saved["told"]],
+            saved["version"],
+        )
+
+
+def groups_of(job: Job) -> tuple[Key, ...]:
+    """Its user's jobs of the model, its tenant's, all jobs'; alone where it declares none."""
+    if not job.model:
+        return (("", job.id),)
+    keys: tuple[Key, ...] = ((job.model,),)
+    if job.tenant:
+        keys = (job.model, job.tenant), *keys
+    if job.user:
+        keys = (job.model, job.tenant, job.user), *keys
+    return keys
+
+
+@dataclass(slots=True)
+class MeasurementPool:
+    """Groups by key; `keys` says which a job belongs to, the narrowest first."""
+
+    keys: Callable[[Job], tuple[Key, ...]] = groups_of
+    groups: dict[Key, MeasuredGroup] = field(default_factory=dict)
+
+    def all_of(self, job: Job) -> list[MeasuredGroup]:
+        """The groups of a job, made where they are new."""
+        keys = self.keys(job)
+        for key in keys:
+            if key not in self.groups:
+                self.groups[key] = MeasuredGroup()
+        return [self.groups[key] for key in keys]
+
+    def find(self, job: Job) -> MeasuredGroup | None:
+        """The narrowest group in which enough jobs reported, else the widest where any did."""
+        widest = None
+        for key in self.keys(job):
+            group = self.groups.get(key)
+            if group is None or not group.measured:
+                continue
+            if len(group.told) >= ENOUGH:
+                return group
+            widest = group
+        return widest
+
+    def forget(self, job: Job) -> None:
+        """A job has left: what only it reported is dropped."""
+        for key in self.keys(job):
+            if job.id in key:
+                self.groups.pop(key, None)
+
+    def save(self) -> Any:
+        """All groups."""
+        return [[list(key), group.save()] for key, group in self.groups.items()]
+
+    def load(self, saved: Any) -> None:
+        """Restore what `save` returned."""
+        self.groups = {tuple(key): MeasuredGroup.load(group) for key, group in saved}
+
 
 APART_S = 20.0  # reports this far apart tell how fast a job gets on
 LEAST_LEFT = 1e-3  # of a training that has not ended
@@ -31,7 +189,7 @@ LEAST_LEFT = 1e-3  # of a training that has not ended
 
 @dataclass(slots=True)
 class Stand:
-    """How far a job has come by its last report.
+    """Progress of a job by its last report.
 
     `attempt` it was, `at` when, after `ran` seconds of executing; `progress` and declared `work`,
     useful samples per second; squared norm and variance of its gradients.
@@ -47,20 +205,22 @@ class Stand:
 
 
 class PooledBeliefs(FittedBeliefs):
-    """What is believed about jobs by what all jobs of their model reported.
+    """Beliefs about jobs from the reports of all jobs of their model.
 
     `pool` may be one that has learnt before.
     """
 
-    def __init__(self, facts: Facts = DECLARED, *, pool: Pool | None = None) -> None:
+    def __init__(self, facts: Facts = DECLARED, *, pool: MeasurementPool | None = None) -> None:
         super().__init__(facts)
-        self.pool = Pool() if pool is None else pool
+        self.pool = MeasurementPool() if pool is None else pool
         self._stands: dict[JobId, Stand] = {}
         self._seen: dict[JobId, tuple[object, ...]] = {}
 
     # ---- learning
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+    def observe(
+        self, job: Job, kind: str, report: Report, attempt: AttemptSource | None = None
+    ) -> None:
         """Take in a report: step time, noise and progress."""
         row = row_of(report)
         if row is None:
@@ -83,9 +243,14 @@ class PooledBeliefs(FittedBeliefs):
             self._advance(job, report, attempt, goodput, groups)
 
     def _advance(
-        self, job: Job, report: Report, attempt: Attempt, goodput: float, groups: list[Group]
+        self,
+        job: Job,
+        report: Report,
+        attempt: AttemptSource,
+        goodput: float,
+        groups: list[MeasuredGroup],
     ) -> None:
-        """How far the job has come, and whether that is as fast as it was believed."""
+        """Take in the job's progress, and whether it is as fast as believed."""
         before = self._stands.get(job.id)
         noise = before.noise if before is not None else None
         if report.grad_sqr is not None and report.grad_var is not None:
@@ -107,7 +272,7 @@ class PooledBeliefs(FittedBeliefs):
                 group.note_slower(before.goodput * took / (gained * work))
 
     def _goodput(
-        self, job: Job, row: Row, report: Report, batch: float, noise: tuple[float, float] | None
+        self, job: Job, row: FitRow, report: Report, batch: float, noise: tuple[float, float] | None
     ) -> float:
         """Useful samples per second of what a report tells."""
         init = self._facts.batches(job, batch).init
@@ -149,7 +314,7 @@ class PooledBeliefs(FittedBeliefs):
 
     # ---- answers
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """Rows x configurations; NaN in rows of models without reports.
 
         Jobs that are believed to be alike are evaluated once.
@@ -169,15 +334,15 @@ class PooledBeliefs(FittedBeliefs):
     def _evaluate_stale(
         self,
         jobs: Sequence[Job],
-        beliefs: Sequence[Belief | None],
+        beliefs: Sequence[JobBelief | None],
         fresh: Sequence[bool],
         configs: tuple[Config, ...],
         goodputs: Floats,
     ) -> None:
         """Rows that are not fresh, each from one that is believed to be alike if there is one."""
-        alike: dict[tuple[object, ...], Belief] = {}
-        news: list[tuple[int, Job, Belief]] = []
-        stale: list[tuple[int, Belief, Belief]] = []
+        alike: dict[tuple[object, ...], JobBelief] = {}
+        news: list[tuple[int, Job, JobBelief]] = []
+        stale: list[tuple[int, JobBelief, JobBelief]] = []
         for row, (job, belief) in enumerate(zip(jobs, beliefs, strict=True)):
             if belief is None:
                 continue
@@ -197,18 +362,18 @@ class PooledBeliefs(FittedBeliefs):
             goodputs[row] = first.curve
 
     def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+        self, table: JobTable, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
-        """The same by one model over all kinds."""
+        """Return believed goodputs by one model over all kinds."""
         self._refresh(table)
         return super().blind_goodputs(table, kinds, nodes, replicas)
 
-    def most_run(self, table: Table) -> Floats:
+    def most_run(self, table: JobTable) -> Floats:
         """The most replicas that any job of each row's model has run with."""
         self._refresh(table)
         return super().most_run(table)
 
-    def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
+    def alone(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """One replica on each kind, as kinds were compared beforehand; 0 where it cannot run."""
         rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
@@ -218,7 +383,7 @@ class PooledBeliefs(FittedBeliefs):
             ]
         return rates
 
-    def work(self, table: Table) -> Floats:
+    def work(self, table: JobTable) -> Floats:
         """Declared work, times what trainings of the model were found to need."""
         work: list[float] = []
         needed: dict[int, float] = {}
@@ -233,7 +398,7 @@ class PooledBeliefs(FittedBeliefs):
             work.append((stand.work if reported and stand else group.work) * needed[id(group)])
         return np.array(work)
 
-    def work_left(self, table: Table, now: float) -> Floats:
+    def work_left(self, table: JobTable, now: float) -> Floats:
         """Work less progress, which goes on between reports at the last rate."""
         left: list[float] = self.work(table).tolist()
         ran: list[float] = table.ran(now).tolist()
@@ -259,19 +424,19 @@ class PooledBeliefs(FittedBeliefs):
         if own is None or own.unit > 1:
             return None
         init, largest, _ = self._facts.batches(job, group.batch)
-        limits = Limits(largest, float(own.min_local), float(own.max_local))
+        limits = BatchBounds(largest, float(own.min_local), float(own.max_local))
         noise = Noise(*self._noise(job, group), init)
         times = group.measured[config.kind].times()
         best = best_batch(times, noise, float(config.nodes), float(config.gpus), limits)
         return Batch(int(best.local), int(best.accumulate)) if best.goodput > 0.0 else None
 
-    def _noise(self, job: Job, group: Group) -> tuple[float, float]:
+    def _noise(self, job: Job, group: MeasuredGroup) -> tuple[float, float]:
         stand = self._stands.get(job.id)
         if stand is not None and stand.noise is not None:
             return stand.noise
         return group.noise_at(0.0 if stand is None else stand.progress)
 
-    def _refresh(self, table: Table) -> None:
+    def _refresh(self, table: JobTable) -> None:
         """Let every row's belief be its group's, with the noise of its own."""
         for job in table.jobs:
             group = self.pool.find(job)
@@ -280,7 +445,7 @@ class PooledBeliefs(FittedBeliefs):
                 continue
             belief = self._known.get(job.id)
             if belief is None:
-                belief = self._known[job.id] = Belief()
+                belief = self._known[job.id] = JobBelief()
             noise = self._noise(job, group)
             seen = (id(group), group.version, noise, job.batch is None and group.batch)
             if self._seen.get(job.id) != seen:
@@ -300,11 +465,11 @@ def _declared(report: Report) -> float:
     return math.nan
 
 
-def _shares(job: Job, attempt: Attempt | None) -> bool:
-    """Whether others are on the devices of a job that could have them alone."""
+def _shares(job: Job, attempt: AttemptSource | None) -> bool:
+    """Return true if others are on the devices of a job that could have them alone."""
     return attempt is not None and attempt.on.sharing.share < job.demand.share
 
 
-def _is_slowed(job: Job, report: Report, attempt: Attempt | None) -> bool:
-    """Whether a neighbour is in the measured times: a job that knows its pace told them without."""
+def _is_slowed(job: Job, report: Report, attempt: AttemptSource | None) -> bool:
+    """Return true if a neighbour is in the measured times; with a known pace it is not."""
     return report.pace is None and _shares(job, attempt)

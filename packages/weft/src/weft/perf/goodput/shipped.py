@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.step_times import StepTime
 from weft.frozen import frozen
-from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
 
 MAX_NODES = 16
@@ -39,7 +39,7 @@ class FittedKind:
         return step, step - float(self.step_time.grad(local))
 
     def largest_local(self, placement: Sequence[int]) -> int:  # noqa: ARG002 - memory is per GPU
-        """The same wherever the GPUs are."""
+        """Return the limit of one GPU, wherever the GPUs are."""
         return self.max_local
 
 

@@ -37,29 +37,29 @@ class Source(Protocol):
     """
 
     @property
-    def min_local(self) -> int: ...  # noqa: D102
+    def min_local(self) -> int: ...
     @property
-    def max_local(self) -> int: ...  # noqa: D102
+    def max_local(self) -> int: ...
     @property
-    def node_gpus(self) -> int: ...  # noqa: D102
+    def node_gpus(self) -> int: ...
     @property
-    def unit(self) -> int: ...  # noqa: D102
+    def unit(self) -> int: ...
 
 
 class KindFacts(Source, Protocol):
     """One job on one GPU kind; `bootstrap` is the speed on one GPU, to compare kinds by."""
 
     @property
-    def bootstrap(self) -> float: ...  # noqa: D102
+    def bootstrap(self) -> float: ...
     @property
-    def max_nodes(self) -> float: ...  # noqa: D102
+    def max_nodes(self) -> float: ...
 
 
 class KindModel(KindFacts, Protocol):
     """One model on one GPU kind: how long a step takes."""
 
     @property
-    def max_nodes(self) -> int: ...  # noqa: D102
+    def max_nodes(self) -> int: ...
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         """Seconds of a step and of its synchronisation."""

@@ -51,7 +51,7 @@ def _busy(others: Sequence[Resident]) -> float:
 
 
 @frozen
-class Joined:
+class JoinedLinks:
     """Jobs on a cluster that says how it is joined.
 
     `devices` is the truth about jobs that share devices, None: a claim gives that part of the
@@ -72,7 +72,7 @@ class Joined:
             yield from self._sockets(resident.on)
 
     def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """What its neighbours on devices leave it, times what links leave it of that."""
+        """Return the speed that neighbours on devices leave it, times what links leave of that."""
         here = _list_devices(resident.on)
         sharing = [other for other in beside if here & _list_devices(other.on)]
         if self.devices is not None:

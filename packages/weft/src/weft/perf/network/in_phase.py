@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.base.alignment import Alignment
 from weft.core.knowledge.traffic import Traffic
 from weft.core.model.job import TimeShift
 from weft.core.model.topology import Uplink
 from weft.core.protocols import Resident
-from weft.perf.network.alignment import Alignment
 
 DIGITS = 9  # of a second: shifts that differ by less are one
 
@@ -142,7 +142,7 @@ class _Running:
         self.until = self._began + self._compute()
 
     def advance(self, now: float) -> None:
-        """What it did is over: send, or compute, or begin another iteration."""
+        """End the present step, sending or computing, and begin the next."""
         if self.until < inf:
             _, seconds, gbps = self._stretches[self._at]
             self.until, self.want, self.left = inf, gbps, seconds * gbps

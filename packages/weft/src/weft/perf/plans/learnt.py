@@ -1,43 +1,168 @@
-"""What is learnt of execution plans from jobs that run them: how fast each is on which GPUs.
+"""Speeds of execution plans, learnt from jobs that run them on their GPUs.
 
 A plan that never ran at a size is taken to be as fast as at the nearest size it was seen at, by
 Rubick's law fitted to all that was reported of the program, or by a power of the GPUs until there
 are as many reports as that has parameters. One that never ran anywhere is as fast as the law says,
 else a little faster than the best that is known, so that a job that starts tries it. Plans under
 which jobs died before they trained are left out.
+
+The law is formulas of step times (Rubick, MLSys 2025), as its authors' code has them. Its times are
+milliseconds, parameters are counted in Mi (2^20), bandwidths in MB a millisecond.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, log, log2
-from typing import Any, NamedTuple
+from math import exp, floor, log, log2
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
+from weft.core.knowledge.learning import Remembering
 from weft.core.knowledge.plans import PlanChoice
 from weft.core.knowledge.programs import program_of
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.state.cells import Floats
-from weft.perf.plans.law import MI, NETWORK, Coefficients, PlanLaw
+from weft.frozen import frozen
+
+MI = 2.0**20
+NETWORK = 20.0  # MB a millisecond between nodes, of plans that divide the model
+SLOW = 2.0  # the same of data parallelism over a network
+RECOMPUTE = 2.0  # forward passes with activation checkpointing
+TENSOR_GAIN = 1.15  # of each way of tensor parallelism on the forward time
+
+
+class Coefficients(NamedTuple):
+    """Fitted numbers of a model: factors of times, and the cost of each step."""
+
+    k_bwd: float
+    k_sync: float
+    k_opt: float
+    k_os_offload: float
+    k_const: float
+    k_off: float
+    k_swap: float
+
+
+@frozen
+class PlanLaw:
+    """One model: its size, its global batch, its forward time on one GPU, and the coefficients.
+
+    `pcie` and `nvlink` are bandwidths that its runs saw. `scales` is by how much the forward time
+    of a GPU falls on some numbers of GPUs, where that is not their number; `unscaled` keeps it
+    whole at any other. `activations` is sequence times hidden size. `most` is how many samples one
+    GPU has memory for, by `dp`, `zero`, `offload` and whether activations are checkpointed.
+    """
+
+    params: float
+    batch: int
+    forward_ms: float
+    pcie: float
+    nvlink: float
+    k: Coefficients
+    activations: float = 0.0
+    layers: float = 1
+    scales: Mapping[int, float] = field(default_factory=dict)
+    most: Mapping[tuple[str, bool], int] = field(default_factory=dict)
+
+    def fits(self, plan: Execution) -> bool:
+        """Return true if memory and the batch allow a plan with its replicas filled in."""
+        if plan.unit > 1:
+            return plan.divides(self.batch) and plan.zero == 0
+        samples, rest = divmod(self.batch, plan.data)
+        return not rest and samples <= self.most.get((family(plan), plan.checkpointing), 0)
+
+    def forward(self, gpus: int) -> float:
+        """Milliseconds of the forward pass of one of that many GPUs."""
+        if not self.scales:
+            return self.forward_ms / gpus
+        return self.forward_ms / self.scales.get(gpus, 1.0)
+
+    def step_ms(
+        self, plan: Execution, nodes: int = 1, *, threads: float = 1.0, near: bool = True
+    ) -> float:
+        """Milliseconds of an update; `near` has the GPUs of data parallelism on one node."""
+        gpus = plan.data * plan.unit
+        if plan.unit > 1:
+            forward = self.forward_ms * plan.data / plan.pipeline / TENSOR_GAIN**plan.tensor
+            return self.divided_ms(plan, forward, nodes, gpus // nodes)
+        return self.replicated_ms(plan, self.forward(gpus), threads=threads, near=near)
+
+    def replicated_ms(
+        self,
+        plan: Execution,
+        forward: float,
+        *,
+        threads: float = 1.0,
+        near: bool = True,
+        recompute: float = RECOMPUTE,
+    ) -> float:
+        """Of data parallelism, ZeRO and offload, with so long a forward pass on each GPU."""
+        k, gpus = self.k, plan.data
+        backward = k.k_bwd * forward
+        volume = 8.0 * self.params * (gpus - 1) / gpus
+        sync = overlap(volume / (self.nvlink if near else SLOW), backward, k.k_sync)
+        moved = 4.0 * self.params / gpus / self.pcie if plan.offload else 0.0
+        sync += k.k_off + moved if plan.offload else 0.0
+        if plan.offload:
+            update = k.k_os_offload * self.params / (gpus * threads)
+        else:
+            update = k.k_opt * self.params / (gpus if plan.zero else 1)
+        passes = recompute if plan.checkpointing else 1.0
+        return passes * forward + sync + update + k.k_swap + moved + k.k_const
+
+    def divided_ms(self, plan: Execution, forward: float, nodes: int, per_node: int) -> float:
+        """Of tensor and pipeline parallelism."""
+        k, tp, pp, dp = self.k, plan.tensor, plan.pipeline, plan.data
+        micro = self.batch // dp
+        tensor = 32.0 * self.activations * (tp - 1) / tp * micro * self.layers / MI / self.nvlink
+        between = floor(16.0 * micro * self.activations / tp) / NETWORK / MI * pp
+        inside = per_node > tp and pp == nodes
+        replicas = floor(8.0 * (dp - 1) / dp * self.params / tp) / pp
+        sync = overlap(replicas / (self.nvlink if inside else NETWORK), k.k_bwd * forward, k.k_sync)
+        update = self.params / tp / pp * k.k_opt
+        return forward + sync + update + k.k_const + (between if pp > 1 else 0.0) + tensor
+
+
+def overlap(left: float, other: float, how: float) -> float:
+    """Time of two things that overlap: their sum if `how` is 1, the longer if it is large."""
+    longer, shorter = max(left, other), min(left, other)
+    if longer <= 0.0 or shorter <= 0.0:
+        return longer
+    return longer * exp(log(1.0 + (shorter / longer) ** how) / how)
+
+
+def family(plan: Execution) -> str:
+    """Under which name limits of memory are kept."""
+    if plan.offload:
+        return "offload"
+    return "zero" if plan.zero else "dp"
+
 
 SHAPE = 0.9  # speed grows with this power of GPUs where it was not measured
 HOPE = 1.01  # of a plan that was never tried, against the best that is known
 LATEST = 0.5  # part of the newest report in what is kept
 
 
-class LearntPlans:
+@dataclass(slots=True)
+class PlansSeen:
+    """Samples per second by `program/kind/plan` and GPUs, GPUs it failed on, and batches."""
+
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: dict[str, list[int]] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+
+
+class LearntPlans(Remembering[PlansSeen]):
     """Samples per second by program, kind, GPUs and plan, and plans that failed."""
 
     def __init__(self) -> None:
-        self._rates: dict[str, dict[str, float]] = {}  # `program/kind/plan` to GPUs
-        self._failed: dict[str, list[int]] = {}
-        self._batches: dict[str, int] = {}
+        super().__init__(PlansSeen())
 
     def knows(self, job: Job) -> bool:
         """Every job that declares plans: what is not known is tried."""
@@ -45,11 +170,13 @@ class LearntPlans:
 
     def choices(self, job: Job, config: Config) -> Sequence[PlanChoice]:
         """Plans that run there, as fast as they were seen or are hoped to be."""
-        batch = self._batches.get(program_of(job))
+        batch = self.memory.batches.get(program_of(job))
         plans = [plan.on(config.gpus) for plan in job.plans]
         run = [plan for plan in plans if plan is not None and (not batch or plan.divides(batch))]
         fine = [
-            plan for plan in run if config.gpus not in self._failed.get(_key(job, config, plan), ())
+            plan
+            for plan in run
+            if config.gpus not in self.memory.failed.get(_key(job, config, plan), ())
         ]
         rates = {plan: self._rate(job, config, plan) for plan in fine or run}
         known = [rate for rate in rates.values() if rate is not None]
@@ -59,7 +186,7 @@ class LearntPlans:
         ]
         return sorted(choices, key=lambda choice: -choice.rate)
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
+    def observe(self, job: Job, kind: str, report: Report, attempt: AttemptSource) -> None:
         """A job told how long its steps take under the plan that it was given, or its own."""
         on = attempt.on
         plan = on.plan or job.plans[0].on(on.gpus)
@@ -67,43 +194,33 @@ class LearntPlans:
             return
         config = Config(kind, len(on.slices), on.gpus)
         key, rate = _key(job, config, plan), report.batch / report.step_s
-        seen = self._rates.setdefault(key, {})
+        seen = self.memory.rates.setdefault(key, {})
         before = seen.get(str(on.gpus), rate)
         seen[str(on.gpus)] = (1.0 - LATEST) * before + LATEST * rate
-        self._batches[program_of(job)] = int(report.batch)
-        if on.gpus in self._failed.get(key, ()):
-            self._failed[key].remove(on.gpus)
+        self.memory.batches[program_of(job)] = int(report.batch)
+        if on.gpus in self.memory.failed.get(key, ()):
+            self.memory.failed[key].remove(on.gpus)
 
     def fail(self, job: Job, kind: str, on: Allocation) -> None:
         """A job died under the plan that it was given; it counts if no job ever trained so."""
         if on.plan is None:
             return
         key = _key(job, Config(kind, len(on.slices), on.gpus), on.plan)
-        failed = self._failed.setdefault(key, [])
-        if str(on.gpus) not in self._rates.get(key, {}) and on.gpus not in failed:
+        failed = self.memory.failed.setdefault(key, [])
+        if str(on.gpus) not in self.memory.rates.get(key, {}) and on.gpus not in failed:
             failed.append(on.gpus)
 
     def forget(self, job: Job) -> None:
-        """What was learnt is of all jobs of the program."""
-
-    def save(self) -> Any:
-        """All of it."""
-        return {"rates": self._rates, "failed": self._failed, "batches": self._batches}
-
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """As it was saved."""
-        self._rates = {key: dict(seen) for key, seen in saved["rates"].items()}
-        self._failed = {key: list(gpus) for key, gpus in saved["failed"].items()}
-        self._batches = dict(saved["batches"])
+        """Do nothing: what was learnt belongs to all jobs of the program."""
 
     def _rate(self, job: Job, config: Config, plan: Execution) -> float | None:
         """As seen at this size, else by the law or from the nearest; None where neither tells."""
-        seen = self._rates.get(_key(job, config, plan), {})
+        seen = self.memory.rates.get(_key(job, config, plan), {})
         if str(config.gpus) in seen:
             return seen[str(config.gpus)]
         law = self._law(job, config, plan)
         if not seen:
-            return self._batches[program_of(job)] / law(plan) if law else None
+            return self.memory.batches[program_of(job)] / law(plan) if law else None
         near = min(seen, key=lambda gpus: abs(log2(int(gpus) / config.gpus)))
         nearest = replace(plan, data=0).on(int(near))
         if law and nearest:
@@ -117,13 +234,13 @@ class LearntPlans:
 
         Reports count on this kind, from any job of its program.
         """
-        batch = self._batches.get(program_of(job))
+        batch = self.memory.batches.get(program_of(job))
         if not batch:
             return None
         seen = tuple(
             MeasuredStep(whole, quantise(batch / rate))
             for each in dict.fromkeys(replace(each, data=0) for each in job.plans)
-            for gpus, rate in sorted(self._rates.get(_key(job, config, each), {}).items())
+            for gpus, rate in sorted(self.memory.rates.get(_key(job, config, each), {}).items())
             if (whole := each.on(int(gpus))) is not None
         )
         law = fit_reports(seen, batch, plan)
@@ -191,7 +308,7 @@ def fit_reports(seen: tuple[MeasuredStep, ...], batch: int, plan: Execution) -> 
 
 
 def step_ms(law: PlanLaw, plan: Execution) -> float:
-    """Of a plan with its replicas filled in; a stage of a pipeline has its replicas together."""
+    """Return the step time of a plan with its replicas filled in, a pipeline's together."""
     gpus = plan.data * plan.unit
     if plan.unit > 1:
         return law.divided_ms(plan, law.forward(gpus), plan.pipeline, gpus // plan.pipeline)
@@ -204,7 +321,7 @@ def _covers(plan: Execution) -> bool:
 
 
 def _traits(plan: Execution) -> set[str]:
-    """What must have been seen before the law tells anything of a plan."""
+    """Return the traits that must have been seen before the law applies to a plan."""
     kind = "offload" if plan.offload else f"zero{plan.zero}"
     parts = {kind: True, "gc": plan.checkpointing, "tp": plan.tensor > 1, "pp": plan.pipeline > 1}
     return {name for name, there in parts.items() if there}

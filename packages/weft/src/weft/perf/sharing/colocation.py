@@ -26,9 +26,8 @@ from weft.formulas.sharing.turns import (
     paced_speed,
     slice_speed,
 )
-from weft.perf.sharing.batching import Batching, batch_size, untuned
+from weft.perf.sharing.batching import Batching, MeasuredBatching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
-from weft.perf.sharing.measured_batching import MeasuredBatching
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
@@ -99,7 +98,7 @@ class Colocated:
         return self._together((profile, *others), resident.on.sharing.discipline)[0]
 
     def _hosted(self, resident: Resident) -> float:
-        """What its part of the hosts does for a job: a gang waits for its poorest member."""
+        """Return a job's speed by its part of the hosts: a gang waits for its poorest member."""
         known = self.sensitivity(resident.job)
         if known is None or resident.on.sharing.tier is Tier.OPPORTUNISTIC:
             return 1.0  # a job that claims no part of the host has what others leave
@@ -107,14 +106,14 @@ class Colocated:
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 
     def _batched(self, resident: Resident) -> float:
-        """What the batch size it was given does for a job."""
+        """Return a job's speed at the batch size it was given."""
         known = self.batching(resident.job) if resident.on.batch is not None else None
         return (
             1.0 if known is None else known.speed(batch_size(resident.on.batch, known.known.init))
         )
 
     def _doing(self, resident: Resident) -> Profile:
-        """What a job does with a device at the batch size it was given."""
+        """Return a job's use of a device at the batch size it was given."""
         known = self.batching(resident.job) if resident.on.batch is not None else None
         if known is None:
             return self.profile(resident.job)
@@ -123,16 +122,16 @@ class Colocated:
     # ---- what is believed
 
     def tunable(self, job: Job) -> TunableBatch | None:
-        """What is known about a job whose batch size may be changed."""
+        """Return the batch sizes of a job that may be changed."""
         batching = self.batching(job)
         return self._batches.known(job) if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
-        """What CPU cores and host memory do for a job; None where unknown."""
+        """Return the effect of CPU cores and host memory on a job; None where unknown."""
         return self.sensitivity(job)
 
     def profile(self, job: Job) -> Profile:
-        """What a job does with a device when alone."""
+        """Return a job's use of a device when alone."""
         known = self._known.get(job.id)
         if known is None:
             batching = self.batching(job)
@@ -189,7 +188,7 @@ class Colocated:
             self._known.pop(job.id, None)
 
     def _recall(self, job: Job) -> SeenProfile:
-        """What was observed about a job, else of the last run of its program."""
+        """Return observations of a job, else of the last run of its program."""
         seen = self._seen.get(job.id, SeenProfile())
         before = self._programs.get(program_of(job), SeenProfile())
         return (
@@ -199,12 +198,12 @@ class Colocated:
         )
 
     def pace(self, job: Job) -> float | None:
-        """What a job last measured about its progress beside its neighbours."""
+        """Return the speed that a job last measured beside its neighbours."""
         progress = None if self.batching(job) is not None else self._batches.pace(job)
         return self._paces.get(job.id) if progress is None else progress
 
     def save(self) -> Any:
-        """What running jobs measured; the rest of their profiles follows from the jobs."""
+        """Return measurements of running jobs; the rest of their profiles follows from the jobs."""
         return {
             "paces": dict(self._paces),
             "cpu_parts": dict(self._cpu_parts),
@@ -223,7 +222,7 @@ class Colocated:
         self._programs.update({name: SeenProfile(*values) for name, values in programs.items()})
 
     def forget(self, job: Job) -> None:
-        """Nothing more will be asked of it."""
+        """Forget a job that has left."""
         self._paces.pop(job.id, None)
         self._cpu_parts.pop(job.id, None)
         self._batches.forget(job)
@@ -280,7 +279,7 @@ def _use(profile: Profile) -> float:
 
 
 def _ask_for(resident: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
-    """What opportunistic jobs want of the processors of the device where they want most."""
+    """Return the part of the busiest device's processors that opportunistic jobs want."""
     wanted = {(p.node, gpu): 0.0 for p in resident.on.slices for gpu in p.gpus}
     for other, profile in beside:
         if other.on.sharing.tier is Tier.OPPORTUNISTIC:
@@ -319,7 +318,7 @@ def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:
 
 
 class SeenProfile(NamedTuple):
-    """What was observed about a stranger: the most memory, the busiest time, the shortest step.
+    """Observations of an unknown job: the most memory, the busiest time, the shortest step.
 
     `data` is the part of a step that waits for data. A part that could not be measured is negative.
     """

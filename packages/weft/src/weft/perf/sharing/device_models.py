@@ -20,8 +20,7 @@ from weft.core.protocols import Resident
 from weft.frozen import frozen
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import read_hinted
-from weft.perf.sharing.interference import TIMESLICING, load_shipped
-from weft.perf.sharing.interference_law import Features
+from weft.perf.sharing.interference import TIMESLICING, Features, load_shipped
 from weft.perf.throughputs import Throughputs
 
 WAITS = 0.2  # of an iteration, for the host: more than any of the pairs that ship did
@@ -36,7 +35,7 @@ class Unordered:
     """
 
     discipline: str = TIMESLICING
-    pairs: Pairs | None = None
+    pairs: DevicePairs | None = None
 
     def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
         """The speed of each as a part of its speed alone."""
@@ -58,7 +57,7 @@ def unordered(discipline: str, pairs: str = "") -> Unordered:
 
 
 def profile_of(job: Job) -> Profile:
-    """What came with a job; else what was measured for its model; else one that is never idle.
+    """Return the job's own profile, else its model's, else one that is never idle.
 
     Models were measured on data that was on the GPU already. The hint `cpu_s` is the seconds of an
     iteration in which a job's GPU waits for its host.
@@ -78,7 +77,7 @@ def profile_of(job: Job) -> Profile:
 
 
 def _features(profile: Profile) -> Features:
-    """Of a measured program as it was measured, but for how busy it keeps the GPU in this job.
+    """Return a measured program's features, but for how busy it keeps the GPU in this job.
 
     Its kernels are the same whatever the host does between them.
     """
@@ -119,14 +118,14 @@ Row = tuple[str, str, float, float]
 
 
 @cache
-def load_shipped_pairs(sharing: str) -> Pairs:
+def load_shipped_pairs(sharing: str) -> DevicePairs:
     """Speeds of pairs of workloads `MODEL:BATCH`, under time slicing or MPS."""
     whole = json.loads(files("weft.perf").joinpath("data/h200.json").read_text())
     return _pairs((first, other, a, b) for first, other, a, b in whole["pairs"].get(sharing, ()))
 
 
 @cache
-def read_measured(path: Path) -> Pairs:
+def read_measured(path: Path) -> DevicePairs:
     """A file that `weft profile --beside … --out` wrote; its names are models of jobs.
 
     A pair is found by `MODEL:BATCH` and by the models alone, where the first one measured counts.
@@ -154,12 +153,12 @@ def _rows(table: Any) -> Iterable[Row]:
         yield str(ends[0]["model"]), str(ends[1]["model"]), speeds[0], speeds[1]
 
 
-def _pairs(rows: Iterable[Row]) -> Pairs:
+def _pairs(rows: Iterable[Row]) -> DevicePairs:
     speeds: dict[tuple[str, str], tuple[float, float]] = {}
     for first, other, a, b in rows:
         if (other, first) not in speeds:
             speeds.setdefault((first, other), (a, b))
-    return Pairs(speeds)
+    return DevicePairs(speeds)
 
 
 # ---- Measured speeds of pairs on one GPU, from a table in the layout of Lucid's artifact
@@ -172,12 +171,12 @@ COLUMNS = tuple(f"{name}{i}" for i in (1, 2) for name in ("model", "dataset", "b
 
 
 def tag_of(model: str, dataset: str, batch: str, amp: str) -> str:
-    """What a workload of the table is called: a job of it has this as its model."""
+    """Return a workload's name in the table: a job of it has this as its model."""
     return f"{model}/{dataset}/{batch}/{amp}"
 
 
 @frozen
-class Pairs:
+class DevicePairs:
     """Speeds of two workloads beside each other, found in either order.
 
     Called with the profiles of a group it is what `Colocated.interfering` needs. Pairs that
@@ -214,7 +213,7 @@ class Pairs:
         return sum(own) / len(own) if own else None
 
 
-def read_pairs(path: Path) -> Pairs:
+def read_pairs(path: Path) -> DevicePairs:
     """The table at `path`."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -237,4 +236,4 @@ def read_pairs(path: Path) -> Pairs:
             raise InvalidConfig(f"{path}, line {number}: {error}") from error
         names = [row[name] for name in COLUMNS]
         speeds[tag_of(*names[:4]), tag_of(*names[4:])] = pair
-    return Pairs(speeds)
+    return DevicePairs(speeds)

@@ -1,4 +1,4 @@
-"""What is known about a job's use of a device before it runs: its hints, or the worst."""
+"""Use of a device by a job that has not run yet: its hints, or the worst."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def read_hinted(job: Job) -> Profile | None:
 
 
 def profile_of(job: Job) -> Profile:
-    """What came with a job, or one that keeps its device busy all the time."""
+    """Return a job's own profile, or one that keeps its device busy all the time."""
     known = read_hinted(job)
     return Profile(tag=job.model) if known is None else known

@@ -1,8 +1,8 @@
-"""What CPU cores and host memory do for a job, after Mohan et al. (Synergy, OSDI 2022).
+"""Effect of CPU cores and host memory on a job, after Mohan et al. (Synergy, OSDI 2022).
 
 Data is prepared by CPU cores, trained on by the GPU, and read from storage unless it is cached in
 host memory by a cache that never evicts: it holds x % of a dataset and gives x % hits. The
-slowest of the three sets the pace. `Law` states that with six numbers a model; the numbers that
+slowest of the three sets the pace. `HostLaw` states that with six numbers a model; the numbers that
 ship were fitted by `python -m benchmarks.fit_host` to the tables published with the paper, and
 the file states the error of every fit. `read_tables` reads the tables themselves.
 """
@@ -42,7 +42,7 @@ ALSO = {
 
 
 @frozen
-class Law:
+class HostLaw:
     """Speed with `c` cores and `m` GB for each GPU, 1 at the share in proportion.
 
     At most `top`, where the GPU sets the pace; at most `core` c^`power`, what cores prepare; at
@@ -99,7 +99,7 @@ def epoch(
 def load_shipped() -> Mapping[str, Sensitivity]:
     """The tables of the fitted laws, by model; 1 at 3 cores and 62.5 GB for each GPU."""
     text = files("weft.perf").joinpath("data/host.json").read_text(encoding="utf-8")
-    laws = {name: Law(**entry["law"]) for name, entry in json.loads(text).items()}
+    laws = {name: HostLaw(**entry["law"]) for name, entry in json.loads(text).items()}
     return {name: law.table().relative_to(*FAIR) for name, law in laws.items()}
 
 
@@ -128,7 +128,7 @@ def read_tables(folder: Path) -> dict[str, Sensitivity]:
 
 @frozen
 class ByModel:
-    """What is known about a job by the name of its model."""
+    """Sensitivities of jobs by the name of their model."""
 
     tables: Mapping[str, Sensitivity]
 

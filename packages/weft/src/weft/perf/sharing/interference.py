@@ -1,4 +1,10 @@
-"""The law of sharing a GPU: what a job shows alone, and what groups of jobs make of it.
+"""Speeds of jobs beside each other on one GPU, and whether they fit.
+
+`rates` answers for a group by the model that ships with the package, fitted to measurements on an
+H200 by `python -m benchmarks.interference_ship`; `benchmarks.interference_fit` makes one from
+other measurements.
+
+The law of sharing a GPU: what a job shows alone, and what groups of jobs make of it.
 
 A job alone spends its step partly where neighbours do not matter (the host launches kernels, loads
 data) and partly exposed to them. Let s_i be the exposed share and v_i the job's weight, both
@@ -21,12 +27,18 @@ less) plus a small kernel term around the workloads that were measured;
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
 
-from weft.core.errors import InvalidConfig
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.errors import InvalidConfig, did_you_mean
 from weft.frozen import frozen
 
 ROUNDS = 12
@@ -36,7 +48,7 @@ SHARES = (0.01, 0.99)  # logits of features stay finite
 
 @frozen
 class Features:
-    """What a job shows when it has the GPU to itself.
+    """Use of a GPU that a job has to itself.
 
     `busy` is the share of a step in which a kernel runs (NVML's utilisation is close to it), `fill`
     the share of the GPU's processors these kernels occupy, `bandwidth` the share of time in which
@@ -75,7 +87,7 @@ UNKNOWN = Features()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class InterferenceLaw:
     """The fitted functions of one discipline.
 
     Row 0 of `weights` and `bumps` makes the exposed share, row 1 the job's weight; `centres` are
@@ -109,7 +121,7 @@ def settle(jobs: Sequence[tuple[float, float]], cost: float) -> list[float]:
 
 
 def _settle_two(s: float, v: float, z: float, w: float, cost: float) -> list[float]:
-    """The same for a pair, which is most of what is asked, several times as fast."""
+    """Settle a pair, which is most of what is asked, several times as fast."""
     here, there, time, other = s, z, s, z
     on, back = cost * w / v, cost * v / w
     for _ in range(ROUNDS):
@@ -119,19 +131,19 @@ def _settle_two(s: float, v: float, z: float, w: float, cost: float) -> list[flo
 
 
 @lru_cache(maxsize=65_536)
-def exposure(law: Law, job: Features) -> tuple[float, float]:
+def exposure(law: InterferenceLaw, job: Features) -> tuple[float, float]:
     """The job's exposed share, in (0, 1), and its weight."""
     return _exposure(law, point(job))
 
 
-def worst(law: Law) -> tuple[float, float, float]:
+def worst(law: InterferenceLaw) -> tuple[float, float, float]:
     """Largest share, smallest weight and largest weight of the measured workloads."""
     measured = [_exposure(law, centre) for centre in law.centres]
     weights = [weight for _, weight in measured]
     return max(share for share, _ in measured), min(weights), max(weights)
 
 
-def _exposure(law: Law, x: Sequence[float]) -> tuple[float, float]:
+def _exposure(law: InterferenceLaw, x: Sequence[float]) -> tuple[float, float]:
     near = [math.exp(-_apart(x, centre) / (2.0 * law.width**2)) for centre in law.centres]
     share, weight = (
         weights[0] + _dot(weights[1:], x) + _dot(bumps, near)
@@ -150,7 +162,7 @@ def _dot(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def point(job: Features) -> tuple[float, ...]:
-    """Where a measured job lies, on scales on which the laws are linear; demands come first."""
+    """Place a measured job on scales on which the laws are linear; demands come first."""
     busy = 1.0 if job.busy is None else job.busy
     return (
         _logit(busy) / 2.0,
@@ -164,3 +176,128 @@ def point(job: Features) -> tuple[float, ...]:
 def _logit(share: float) -> float:
     share = min(max(share, SHARES[0]), SHARES[1])
     return math.log(share / (1.0 - share))
+
+
+TIMESLICING, MPS = "timeslicing", "mps"
+Floats = NDArray[np.float64]
+CONTEXT_GB = 0.5  # what a CUDA context holds beside the job's own tensors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interference:
+    """Normalised rates of groups, under each discipline there is a law for.
+
+    `known` are the features of measured workloads by `MODEL:BATCH`, `errors` what the fit states
+    about itself.
+    """
+
+    laws: Mapping[str, InterferenceLaw]
+    known: Mapping[str, Features] = field(default_factory=dict)
+    errors: Mapping[str, Any] = field(default_factory=dict)
+
+    def rates(self, group: Sequence[Features], discipline: str) -> Floats:
+        """The rate of each member over its rate alone: in (0, 1], and 1 for a single member."""
+        law = self.laws.get(discipline)
+        if law is None:
+            raise InvalidConfig(
+                f"no sharing discipline {discipline!r}{did_you_mean(discipline, self.laws)}",
+                hint=f"there are {', '.join(sorted(self.laws))}",
+            )
+        if len(group) < 2:
+            return np.ones(len(group))
+        return np.array(_rates(law, tuple(group)))
+
+    def features(self, model: str, batch: int | None = None) -> Features:
+        """Return features at the nearest measured batch size; `UNKNOWN` for other models.
+
+        Without a batch size the largest measured one is meant, which is the worst neighbour.
+        """
+        name = self.nearest(model, batch)
+        return UNKNOWN if name is None else self.known[name]
+
+    def nearest(self, model: str, batch: int | None = None) -> str | None:
+        """The measured workload `MODEL:BATCH` that is nearest; None where none is of the model."""
+        sizes = {int(size): f"{name}:{size}" for name, size, _ in self._named() if name == model}
+        if not sizes:
+            return None
+        if batch is None:
+            return sizes[max(sizes)]
+        return sizes[min(sizes, key=lambda size: abs(math.log(size / max(batch, 1))))]
+
+    def _named(self) -> Iterator[tuple[str, str, Features]]:
+        for name, features in self.known.items():
+            model, _, batch = name.rpartition(":")
+            yield model, batch, features
+
+
+def rates(group: Sequence[Features], discipline: str) -> Floats:
+    """The rate of each member over its rate alone, by the model that ships with the package."""
+    return load_shipped().rates(group, discipline)
+
+
+def fits_memory(group: Sequence[Features], gpu_mem_gb: float) -> bool:
+    """Return true if members' peaks and a context for each fit; a single job is taken to fit."""
+    return len(group) < 2 or sum(job.mem_gb + CONTEXT_GB for job in group) <= gpu_mem_gb
+
+
+@lru_cache(maxsize=65_536)
+def _rates(law: InterferenceLaw, group: tuple[Features, ...]) -> tuple[float, ...]:
+    if all(job.busy is not None for job in group):
+        return tuple(settle([exposure(law, job) for job in group], law.cost))
+    return tuple(_own(law, group, at) for at in range(len(group)))
+
+
+def _own(law: InterferenceLaw, group: tuple[Features, ...], at: int) -> float:
+    """A member's rate where some are not measured: heavy to others, light to themselves."""
+    share, light, heavy = worst(law)
+    jobs = [(share, heavy) if job.busy is None else exposure(law, job) for job in group]
+    if group[at].busy is None:
+        jobs[at] = share, light
+    return settle(jobs, law.cost)[at]
+
+
+@cache
+def load_shipped() -> Interference:
+    """The model fitted to measurements on an H200; `errors` states how well."""
+    return parse(files("weft.perf").joinpath("data/interference.json").read_text())
+
+
+def parse(text: str) -> Interference:
+    """The model that `dump` wrote."""
+    try:
+        held = json.loads(text)
+        laws = {name: _law(law) for name, law in held["laws"].items()}
+        known = {name: Features(**facts) for name, facts in held["known"].items()}
+        return Interference(laws, known, held["errors"])
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidConfig(
+            f"not an interference model: {error!r}",
+            hint="`python -m benchmarks.interference_ship` writes one",
+        ) from error
+
+
+def _law(held: dict[str, Any]) -> InterferenceLaw:
+    def rows(name: str) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(row) for row in held[name])
+
+    return InterferenceLaw(
+        rows("weights"), rows("bumps"), rows("centres"), held["width"], held["cost"]
+    )
+
+
+def dump(model: Interference) -> str:
+    """The model as JSON, numbers to five digits."""
+    whole = {
+        "errors": dict(model.errors),
+        "laws": {name: _short(asdict(law)) for name, law in model.laws.items()},
+        "known": {name: _short(asdict(job)) for name, job in model.known.items()},
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _short(held) for key, held in value.items()}
+    return [_short(held) for held in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""What the scheduler learns of trainings: speeds by workers and servers, losses, and epochs."""
+"""Learnt speeds of trainings by workers and servers, losses, and epochs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from weft.core.knowledge.knowledge import EpochsSoFar, LossSoFar
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
-from weft.formulas.training.learning import Ratios
 from weft.formulas.training.regimes import Regimes, regimes_of
-from weft.formulas.training.tasks import Tasks, tasks_of
+from weft.formulas.training.tasks import Ratios, Tasks, tasks_of
 from weft.perf.goodput.belief import row_of
-from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
+from weft.perf.training.layered import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss_laws import LEAST_POINTS, Linear, Sublinear, epochs_left, fit_law
 from weft.perf.training.servers import (
     Asynchronous,
-    Point,
+    SpeedPoint,
     Synchronous,
     average,
     fit_asynchronous,
@@ -42,7 +41,7 @@ TOLD = (
 
 @dataclass(slots=True)
 class Heard:
-    """What one job has reported so far."""
+    """Reports of one job so far."""
 
     iterations: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -60,7 +59,7 @@ class Heard:
     left: float = 0.0
     left_of: int = -1
 
-    def take(self, loss: Loss) -> None:
+    def take(self, loss: LossPoint) -> None:
         """One more loss; one of an iteration that was reported before changes nothing."""
         self.largest = max(self.largest, loss.largest)
         self.recent = loss.recent or self.recent
@@ -100,7 +99,7 @@ class Learner:
             heard.steps = max(heard.steps, report.steps or 0.0)
         if report.loss is None:
             return
-        loss: Loss | None
+        loss: LossPoint | None
         if report.iteration is not None:
             loss = follow_loss(report)
         else:
@@ -115,7 +114,7 @@ class Learner:
         self._epochs.pop(job.id, None)
 
     def save(self) -> Any:
-        """What running jobs have reported, and the laws of their losses."""
+        """Return the reports of running jobs, and the laws of their losses."""
         heard = {
             job: {
                 **{name: getattr(heard, name) for name in TOLD},
@@ -149,7 +148,7 @@ class Learner:
             self._heard[JobId(job)] = heard
 
     def ratios(self, job: Job) -> Ratios | None:
-        """By the layers, their overlap measured at what was asked for, no task beside another."""
+        """Return ratios by the layers, their overlap measured, no task beside another."""
         known = _known(job)
         if known is None:
             return None
@@ -161,7 +160,7 @@ class Learner:
         return heard.ratios
 
     def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
-        """By the fitted law; where a speed was measured, by that."""
+        """Return step times by the fitted law; where a speed was measured, by that."""
         known = _known(job)
         if known is None:
             return None
@@ -177,7 +176,7 @@ class Learner:
         return seconds
 
     def steps_left(self, job: Job) -> float | None:
-        """By the loss where it was reported for a few epochs, else by what the job declares."""
+        """Return steps left by the reported losses, else by the job's declaration."""
         tasks, heard = tasks_of(job), self._heard.get(job.id)
         if tasks is None:
             return None
@@ -191,7 +190,7 @@ class Learner:
         return max(heard.left, 1.0) * tasks.steps / epochs
 
     def seconds_left(self, job: Job) -> float | None:
-        """By the epochs that its loss still needs; None before three of them were seen.
+        """Return the time left by the epochs that its loss still needs, or None.
 
         Of jobs that report their losses step by step: of others the time is asked by size.
         """
@@ -235,7 +234,7 @@ class Learner:
         while len(sizes) < min(PROBES, most * most):
             sizes.add((int(rng.integers(1, most + 1)), int(rng.integers(1, most + 1))))
         points = average(
-            Point(p, w, speed(network, tasks, even(w, p, self._node_gpus))) for p, w in sizes
+            SpeedPoint(p, w, speed(network, tasks, even(w, p, self._node_gpus))) for p, w in sizes
         )
         if tasks.sync:
             return fit_synchronous(points, tasks.batch)
@@ -254,7 +253,7 @@ def _known(job: Job) -> tuple[Tasks, Network] | None:
 SMOOTH = 0.3  # the part that a new loss has in the smoothed one
 
 
-class Loss(NamedTuple):
+class LossPoint(NamedTuple):
     """A loss after an iteration, and its changes in one: the last one and the largest.
 
     `gpu_s` is one iteration's time times its GPUs, None where unknown.
@@ -268,12 +267,12 @@ class Loss(NamedTuple):
     gpu_s: float | None
 
 
-def follow_loss(report: Report) -> Loss | None:
+def follow_loss(report: Report) -> LossPoint | None:
     """The loss of a job that follows it itself; None where it reports none."""
     if report.iteration is None or report.loss is None:
         return None
     seconds = report.iteration_s
-    return Loss(
+    return LossPoint(
         report.iteration,
         report.iteration if report.epoch is None else report.epoch,
         report.loss,
@@ -300,7 +299,7 @@ class Smoothed:
     epoch_began: float | None = None
     epoch_steps: float = 0.0
 
-    def take(self, report: Report) -> Loss | None:
+    def take(self, report: Report) -> LossPoint | None:
         """Take in a report; None for one with nothing new."""
         row, steps, loss = row_of(report), report.steps, report.loss
         if row is None or steps is None or loss is None or report.step_s is None:
@@ -315,7 +314,7 @@ class Smoothed:
         self.loss, self.steps = loss, steps
         self.gpu_s = report.step_s * row.replicas
         self._count_epochs(report.epoch or 0.0)
-        return Loss(steps, self.epoch, loss, self.recent, self.largest, self.gpu_s)
+        return LossPoint(steps, self.epoch, loss, self.recent, self.largest, self.gpu_s)
 
     def _count_epochs(self, epoch: float) -> None:
         if epoch <= self.epoch:
@@ -376,7 +375,7 @@ def _nearest(declared: Regimes, batch: float) -> int:
 
 
 def _slower(declared: Regimes, batch: int, report: Report) -> float:
-    """How many times as long as declared an epoch takes, where that is much."""
+    """Return how many times as long as declared an epoch takes, where that is much."""
     if not report.step_s or not report.batch or declared.samples <= 0.0:
         return 1.0
     measured = declared.samples / report.batch * report.step_s

@@ -20,7 +20,7 @@ MOST_STEPS = 300
 ENOUGH = 1e-10
 
 
-class Point(NamedTuple):
+class SpeedPoint(NamedTuple):
     """A measured speed; all-reduce jobs have no servers."""
 
     servers: int
@@ -59,7 +59,7 @@ class Asynchronous(NamedTuple):
 
 
 @frozen
-class Measured:
+class MeasuredServers:
     """A law that gives way to what was measured."""
 
     law: Synchronous | Asynchronous
@@ -70,25 +70,25 @@ class Measured:
         return self.known.get((p, w), float(self.law.speed(p, w)))
 
 
-def fit_synchronous(points: Iterable[Point], batch: float) -> Synchronous:
+def fit_synchronous(points: Iterable[SpeedPoint], batch: float) -> Synchronous:
     """The law that explains at least five measured speeds best."""
     p, w, speed = _columns(points, least=5)
     t = _fit((batch / w, np.ones_like(w), w / p, w, p), 1.0 / speed)
     return Synchronous(t[0], t[1], t[2], t[3], t[4], batch)
 
 
-def fit_asynchronous(points: Iterable[Point]) -> Asynchronous:
+def fit_asynchronous(points: Iterable[SpeedPoint]) -> Asynchronous:
     """The law that explains at least four measured speeds best."""
     p, w, speed = _columns(points, least=4)
     return Asynchronous(*_fit((np.ones_like(w), w / p, w, p), w / speed))
 
 
-def average(points: Iterable[Point]) -> list[Point]:
+def average(points: Iterable[SpeedPoint]) -> list[SpeedPoint]:
     """One point a configuration: the mean of what was measured there."""
     seen: dict[tuple[int, int], list[float]] = {}
     for p, w, speed in points:
         seen.setdefault((p, w), []).append(speed)
-    return [Point(p, w, float(np.mean(speeds))) for (p, w), speeds in sorted(seen.items())]
+    return [SpeedPoint(p, w, float(np.mean(speeds))) for (p, w), speeds in sorted(seen.items())]
 
 
 def nonnegative(a: Floats, b: Floats) -> Floats:
@@ -119,7 +119,7 @@ def _settle(a: Floats, b: Floats, x: Floats, free: Any) -> tuple[Floats, Any]:
         x = np.where(free, x, 0.0)
 
 
-def _columns(points: Iterable[Point], least: int) -> tuple[Floats, Floats, Floats]:
+def _columns(points: Iterable[SpeedPoint], least: int) -> tuple[Floats, Floats, Floats]:
     averages = average(points)
     if len(averages) < least:
         raise InvalidConfig(

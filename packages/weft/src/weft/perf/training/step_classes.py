@@ -54,7 +54,9 @@ class StepClasses:
             for name in ("input_gb", "tflop", "memory_gb", "weights_gb")
             if name in job.hints
         }
-        step = replace(Step(self.input_gb, self.tflop, self.memory_gb, self.weights_gb), **hinted)
+        step = replace(
+            StepWork(self.input_gb, self.tflop, self.memory_gb, self.weights_gb), **hinted
+        )
         return _Placed(job.demand.gpus, step, faster_network(self.ethernet_gbit), self.allreduce)
 
     def retimed(self, trace: Trace) -> Trace:
@@ -62,7 +64,6 @@ class StepClasses:
         return trace
 
     def profile(self, job: Job) -> Profile:
-        """What came with the job."""
         return profile_of(job)
 
     def restart(self, job: Job, *, first: bool) -> float:
@@ -73,7 +74,7 @@ class StepClasses:
 class _Placed:
     __slots__ = ("_allreduce", "_asked", "_media", "_pace", "_recorded_s", "_step")
 
-    def __init__(self, asked: int, step: Step, media: Media, allreduce: bool) -> None:
+    def __init__(self, asked: int, step: StepWork, media: Media, allreduce: bool) -> None:
         self._asked, self._step, self._media, self._allreduce = asked, step, media, allreduce
         kind = RECORDED if asked > 1 else "1w1g"
         self._recorded_s = step_time(step, kind).total_s
@@ -129,8 +130,8 @@ class Media:
 
 
 @frozen
-class Step:
-    """What one worker moves and computes in a step: GB and TFLOP."""
+class StepWork:
+    """Work of one worker in a step: GB and TFLOP."""
 
     input_gb: float
     tflop: float
@@ -139,7 +140,7 @@ class Step:
 
 
 @frozen
-class StepTime:
+class StageTimes:
     """Seconds of a step: loading input, computing, exchanging weights."""
 
     input_s: float
@@ -157,8 +158,10 @@ class StepTime:
         return self.weights_s / self.total_s
 
 
-def step_time(step: Step, kind: Class, media: Media | None = None, workers: int = 1) -> StepTime:
-    """How long a step takes; `workers` of one node load their input over the same PCIe.
+def step_time(
+    step: StepWork, kind: Class, media: Media | None = None, workers: int = 1
+) -> StageTimes:
+    """Return the time of a step; `workers` of one node load their input over the same PCIe.
 
     Parameter servers hold jobs whose workers are on nodes of their own.
     """
@@ -176,11 +179,11 @@ def step_time(step: Step, kind: Class, media: Media | None = None, workers: int 
     e = on.efficiency
     compute = step.tflop / (e * on.tflops) + step.memory_gb / (e * on.memory)
     weights = sum(step.weights_gb / (e * speed) for speed in paths[kind])
-    return StepTime(shared * step.input_gb / (e * on.pcie), compute, weights)
+    return StageTimes(shared * step.input_gb / (e * on.pcie), compute, weights)
 
 
-def gain(step: Step, to: Class, media: Media | None = None, workers: int = 1) -> float:
-    """How many times as fast a job with parameter servers would be otherwise."""
+def gain(step: StepWork, to: Class, media: Media | None = None, workers: int = 1) -> float:
+    """Return how many times as fast a job with parameter servers would be in another class."""
     before = step_time(step, "ps").total_s
     return before / step_time(step, to, media, workers).total_s
 

@@ -1,4 +1,4 @@
-"""Which jobs may start: in turn, all that fit, or the first at the cost of the last.
+"""Ways to start jobs: in turn, all that fit, or the first at the cost of the last.
 
 Where sizes are chosen, those take part whose sizes fit together: the least they can do with, or,
 with `by=asked`, what they asked for, so that the first in the order get more.
@@ -30,7 +30,7 @@ BEHIND = "a job that does not fit keeps those behind it waiting"
 
 @frozen
 class Starting:
-    """What ways to start have in common; `by` is the size that counts where sizes are chosen."""
+    """Base of the ways to start; `by` is the size that counts where sizes are chosen."""
 
     by: Counted = "least"
 
@@ -106,7 +106,7 @@ def _running_first(view: View, rows: Rows) -> Rows:
 
 
 def _beside_running(view: View, by: Counted) -> Floats:
-    """The same, with the least for those that run: they are never left out."""
+    """Sizes that count, with the least for those that run: they are never left out."""
     return np.where(view.running(), count_gpus(view, "least"), count_gpus(view, by))
 
 

@@ -1,9 +1,15 @@
-"""Orders by what jobs have received: least first, whole or by queue, and by Gittins index."""
+"""Orders by what jobs have received: least first, whole or by queue, and by Gittins index.
+
+The Gittins index is over an empirical distribution of total service.
+`G(a, D) = P(S - a <= D | S > a) / E[min(S - a, D) | S > a]`: the chance that a job which has
+attained `a` ends within `D` more, over the service it is expected to use until then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -11,26 +17,103 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, declare
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
-from weft.pieces.order.doublings import step_above, step_below
-from weft.pieces.order.gittins import (
-    PRIOR_MEDIAN,
-    PRIOR_SIGMA,
-    best_gittins_index,
-    gittins_index,
-    past_service,
-)
-from weft.pieces.order.keys import Resting
+from weft.pieces.order.keys import RestingOrder
 from weft.pieces.pack import start_all, start_newcomer
-from weft.pieces.parts import Later, Ranking
+from weft.pieces.parts import NextDecision, Ranking
 from weft.pieces.place.gangs import Placer
 
-YOUNG = declare(Objective.COMPLETION_TIME, Knowledge.NOTHING)
-PAST = declare(Objective.COMPLETION_TIME, Knowledge.PAST_JOBS)
+
+def steps_passed(attained: Floats, least: Floats | float) -> Floats:
+    """The number of steps that were reached; 0 below the least."""
+    times = np.floor(np.log2(np.maximum(attained / least, 1.0)) + 1e-9)
+    count: Floats = np.where(attained < least, 0.0, times + 1.0)
+    return count
+
+
+def step_at(number: Floats, least: Floats | float) -> Floats:
+    """The service that the step of this number takes; step 0 is nothing."""
+    step: Floats = np.where(number > 0.0, least * 2.0 ** (number - 1.0), 0.0)
+    return step
+
+
+def step_below(attained: Floats, least: Floats | float) -> Floats:
+    """The last step that was reached; 0 below the least."""
+    return step_at(steps_passed(attained, least), least)
+
+
+def step_above(attained: Floats, least: Floats | float) -> Floats:
+    """The next step, always beyond what is attained."""
+    return step_at(steps_passed(attained, least) + 1.0, least)
+
+
+# Median and spread of the GPU-times (seconds) published with the Tiresias simulator.
+PRIOR_MEDIAN = 2227.0
+PRIOR_SIGMA = 2.6
+
+
+def gittins_index(samples: Floats, attained: Floats, quantum: Floats | float) -> Floats:
+    """The index of jobs that attained `attained` for the service quantum; 0 beyond all samples."""
+    s = np.sort(samples)
+    prefix = np.concatenate([[0.0], np.cumsum(s)])
+    a = np.asarray(attained, dtype=float)
+    low = np.searchsorted(s, a, side="right")
+    high = np.searchsorted(s, a + quantum, side="right")
+    ending = high - low
+    used = prefix[high] - prefix[low] - ending * a + (len(s) - high) * quantum
+    index: Floats = np.divide(ending, used, out=np.zeros_like(a), where=used > 0.0)
+    return index
+
+
+def best_gittins_index(samples: Floats, attained: Floats) -> Floats:
+    """The supremum of the index over all quanta that end at a sample.
+
+    It is very high just before each sample: where it decides which jobs run, jobs take turns that
+    nothing but the choice of samples explains. `coarse_gittins_index` is for that.
+    """
+    s = np.unique(samples)
+    a = np.asarray(attained, dtype=float)
+    quanta = s[None, :] - a[:, None]
+    index = gittins_index(samples, np.repeat(a, len(s)), np.maximum(quanta, 0.0).ravel())
+    best: Floats = np.where(quanta > 0.0, index.reshape(quanta.shape), 0.0).max(axis=1, initial=0.0)
+    return best
+
+
+def coarse_gittins_index(samples: Floats, attained: Floats, least: Floats | float = 60.0) -> Floats:
+    """The index in doublings of service: it changes when a job has attained `least`, twice that...
+
+    Quanta are as long as the next doubling at least, so that no single sample decides.
+    """
+    a = np.asarray(attained, dtype=float)
+    level, first = step_below(a, least), np.broadcast_to(np.asarray(least, dtype=float), a.shape)
+    levels, where = np.unique(np.stack([level, first]), axis=1, return_inverse=True)
+    shortest = levels.max(axis=0)[:, None]
+    quanta = np.maximum(np.unique(samples)[None, :] - levels[0][:, None], shortest)
+    index = gittins_index(samples, np.repeat(levels[0], quanta.shape[1]), quanta.ravel())
+    best: Floats = index.reshape(quanta.shape).max(axis=1, initial=0.0)[where]
+    return best
+
+
+def past_service(
+    history: Floats,
+    min_samples: int = 100,
+    median: float = PRIOR_MEDIAN,
+    sigma: float = PRIOR_SIGMA,
+) -> Floats:
+    """The distribution of total service: quantiles of the recent past, else a log-normal prior."""
+    if len(history) < min_samples:
+        z = np.array([NormalDist().inv_cdf((i + 0.5) / 64) for i in range(64)])
+        return np.asarray(median * np.exp(sigma * z))
+    recent = history[-4096:]
+    return recent if len(recent) <= 256 else np.quantile(recent, (np.arange(256) + 0.5) / 256)
+
+
+YOUNG = declare(Objective.COMPLETION_TIME, NeededKnowledge.NOTHING)
+PAST = declare(Objective.COMPLETION_TIME, NeededKnowledge.PAST_JOBS)
 
 
 @frozen
@@ -65,7 +148,7 @@ class AttainedService:
         if self.thresholds:
             return rank_queues(view, self._queues)
         attained = view.ran() if self.by == "time" else view.service()
-        return Ranking(key=attained, later=Later(view.now + self.quantum))
+        return Ranking(key=attained, later=NextDecision(view.now + self.quantum))
 
     @property
     def _queues(self) -> Queues:
@@ -119,7 +202,7 @@ class QueuedService:
         knob = np.inf if self.knob is None else self.knob
         return Queues(self.thresholds, sticky=self.rule == "sticky", knob=knob)
 
-    def _by_index(self, view: View, standing: Standing) -> Rows:
+    def _by_index(self, view: View, standing: AttainedStanding) -> Rows:
         """Queue by queue by Gittins index of the queue's quantum; first come in the last."""
         if self.priority == "las":
             return self._queues.order(view, standing)
@@ -132,14 +215,14 @@ class QueuedService:
 
 @frozen
 class Past:
-    """What is remembered: total service of past jobs, after `seen` of them had finished."""
+    """The memory: total service of past jobs, after `seen` of them had finished."""
 
     seen: int
     service: Floats
 
 
 @frozen
-class GittinsIndex(Resting):
+class GittinsIndex(RestingOrder):
     """The highest chance to end soon for the service it takes first, by the service of past jobs.
 
     `optimal` takes the supremum over all quanta instead of the next step's.
@@ -179,11 +262,11 @@ class GittinsIndex(Resting):
         else:
             index = gittins_index(past.service, low, high - low)
 
-        def later(running: Bools) -> Later:
+        def later(running: Bools) -> NextDecision:
             left = (high - served)[running] / view.table.need[running]
             soonest = float(left.min(initial=np.inf))
             wake = view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
-            return Later(wake, past)
+            return NextDecision(wake, past)
 
         return Ranking(key=-index, later=later)
 
@@ -198,8 +281,8 @@ class GittinsIndex(Resting):
 
 
 @frozen
-class PredictedIndex(Resting):
-    """The same by the predicted distribution of each job, not by one of all jobs.
+class PredictedIndex(RestingOrder):
+    """Gittins index by the predicted distribution of each job, not by one of all jobs.
 
     What a job has executed counts in doublings of `least_s` seconds.
     """
@@ -225,10 +308,10 @@ class PredictedIndex(Resting):
         steps = step_below(ran, self.least_s)
         index = predictor.index_at(view.table, view.now, steps[:, None])[:, 0] / need
 
-        def later(running: Bools) -> Later:
+        def later(running: Bools) -> NextDecision:
             left = (step_above(ran, self.least_s) - ran)[running]
             soonest = float(left.min(initial=np.inf))
-            return Later(view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None)
+            return NextDecision(view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None)
 
         return Ranking(key=-index, later=later)
 
@@ -241,15 +324,15 @@ def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:
 
 
 def rank_queues(
-    view: View, queues: Queues, order: Callable[[View, Standing], Rows] | None = None
+    view: View, queues: Queues, order: Callable[[View, AttainedStanding], Rows] | None = None
 ) -> Ranking:
     """Scan the queues in order; look again when the next job sinks or rises."""
-    standing = queues.stand(view)
+    standing = queues.find_standing(view)
     rows = (order or queues.order)(view, standing)
 
-    def later(running: Bools) -> Later:
+    def later(running: Bools) -> NextDecision:
         wake = queues.next_change(view, standing, running)
-        return Later(wake, queues.remember(standing, rows, running))
+        return NextDecision(wake, queues.remember(standing, rows, running))
 
     return Ranking(rows, later=later)
 
@@ -265,8 +348,8 @@ EXISTING, ARRIVED, MOVED = 0.0, 1.0, 2.0
 
 
 @frozen
-class Standing:
-    """Where each job stands, by submission number: what a policy remembers between decisions.
+class AttainedStanding:
+    """The queue and place of each job, by submission number: a policy's memory between decisions.
 
     `place` is its position in the last scan. `service0`, `ran0` and `wait0` are the meters at
     its last promotion; what counts is what came after.
@@ -296,15 +379,15 @@ class Queues:
 
     @property
     def promotes(self) -> bool:
-        """Whether waiting alone can move a job."""
+        """True if waiting alone can move a job."""
         return bool(np.isfinite(self.knob))
 
-    def stand(self, view: View) -> Standing:
+    def find_standing(self, view: View) -> AttainedStanding:
         """Every active job's queue and place now: arrivals, promotions and demotions included."""
         table, before = view.table, view.memory
         n = len(table)
-        if not isinstance(before, Standing):
-            before = Standing(*(np.zeros(0) for _ in range(6)))
+        if not isinstance(before, AttainedStanding):
+            before = AttainedStanding(*(np.zeros(0) for _ in range(6)))
         at = np.searchsorted(before.seq, table.seq)
         known = at < len(before.seq)
         known[known] = before.seq[at[known]] == table.seq[known]
@@ -330,26 +413,26 @@ class Queues:
         # Newcomers to a queue stand behind everyone else: arrivals, then moves as they happened.
         place = np.where(arrival > EXISTING, n * (1.0 + arrival) + len(before.seq), place)
         place[demoted] += self._sunk_for(view, attained, queue, demoted)
-        return Standing(table.seq.copy(), queue, place, service0, ran0, wait0)
+        return AttainedStanding(table.seq.copy(), queue, place, service0, ran0, wait0)
 
-    def order(self, view: View, standing: Standing) -> Rows:
+    def order(self, view: View, standing: AttainedStanding) -> Rows:
         """The scan: queue by queue, inside a queue by the rule."""
         inside = standing.place if self.sticky else view.table.started
         return view.ranked(standing.queue, inside)
 
-    def remember(self, standing: Standing, order: Rows, running: Bools) -> Standing:
+    def remember(self, standing: AttainedStanding, order: Rows, running: Bools) -> AttainedStanding:
         """The lists after a pass: in each queue running jobs now precede waiting ones."""
         # Of small whole numbers, which numpy sorts in linear time.
         group = 2 * standing.queue[order].astype(np.int16) + ~running[order]
         order = order[np.argsort(group, kind="stable")]
         place = np.empty(len(order))
         place[order] = np.arange(len(order))
-        return Standing(
+        return AttainedStanding(
             standing.seq, standing.queue, place, standing.service0, standing.ran0, standing.wait0
         )
 
-    def next_change(self, view: View, standing: Standing, running: Bools) -> float | None:
-        """When the next running job sinks, or the next waiting one is promoted."""
+    def next_change(self, view: View, standing: AttainedStanding, running: Bools) -> float | None:
+        """The time at which the next running job sinks, or the next waiting one is promoted."""
         times = [np.inf]
         limits = np.append(self.thresholds, np.inf)[standing.queue.astype(int)]
         sinking = running & np.isfinite(limits)

@@ -22,7 +22,7 @@ SOON_S = 600.0  # a job with no more than this left is hastened in full
 def hasten_late(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats, bound: float
 ) -> Floats:
-    """What to multiply weights by: 1 for jobs that are not about to end beyond the bound.
+    """Factors for weights: 1 for jobs that are not about to end beyond the bound.
 
     A second changes the fairness of a job that has hours left by next to nothing, and may be all
     that a short one behind it waits for: the more is left, the less a job is hastened.
@@ -36,7 +36,7 @@ def hasten_late(
 def finish_time_fairness(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats
 ) -> Floats:
-    """Of each row, if it goes on as an equal part would let it; 0 where its work is not known.
+    """Return rho of each row, if it goes on as an equal part would let it; 0 for unknown work.
 
     `left` are seconds at its best size. To count with that size from now on would see a job that
     waits as late only when it is too late.

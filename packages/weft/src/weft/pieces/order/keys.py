@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, declare
+from weft.core.plan.taxonomy import Fairness, NeededKnowledge, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
@@ -14,11 +14,11 @@ from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
-SHORT = declare(Objective.COMPLETION_TIME, Knowledge.DURATIONS)
+SHORT = declare(Objective.COMPLETION_TIME, NeededKnowledge.DURATIONS)
 SHORTER = "a stream of shorter jobs"
 
 
-class Resting:
+class RestingOrder:
     """An order that changes nothing while all jobs run."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Keyed:
 
 
 @frozen
-class Anybody:
+class NoOrder:
     """No order: the size decides which jobs run."""
 
     about = About("none", "none")
@@ -50,12 +50,11 @@ class Anybody:
         return None
 
     def rank(self, view: View) -> Ranking:
-        """In order of submission."""
         return Ranking(np.arange(len(view.table)))
 
 
 @frozen
-class Arrival(Keyed):
+class ArrivalOrder(Keyed):
     """Jobs in the order they came."""
 
     about = About("fifo", "baseline", taxonomy=declare(Objective.IN_ORDER))
@@ -74,7 +73,6 @@ class RemainingTime(Keyed):
     admits = "preempt"
 
     def rank(self, view: View) -> Ranking:
-        """By estimated remaining time."""
         left = view.remaining()
         return Ranking(key=left)
 
@@ -101,7 +99,6 @@ class RemainingService(Keyed):
     admits = "preempt"
 
     def rank(self, view: View) -> Ranking:
-        """By estimated remaining GPU-seconds."""
         left = view.remaining() * view.table.need
         return Ranking(key=left)
 
@@ -114,7 +111,7 @@ class Lateness(Keyed):
         "ftf",
         "Mohan et al. 2022",
         needs=Needs.REMAINING,
-        taxonomy=declare(Objective.FAIRNESS, Knowledge.DURATIONS, Fairness.FINISH_TIME),
+        taxonomy=declare(Objective.FAIRNESS, NeededKnowledge.DURATIONS, Fairness.FINISH_TIME),
     )
     admits = "preempt"
 

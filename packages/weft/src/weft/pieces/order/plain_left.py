@@ -5,6 +5,11 @@ for as long, that many seconds bring one to its end. It changes at doublings of 
 has run, or jobs would take turns; what holds at the next of these is asked for at once, and again
 when a job is twice as old. A predictor that is certain of a length is taken at its word until the
 job outlives it; then the job is thought to need as much again.
+
+Jobs of one size: what is left of them, and what that makes them weigh.
+
+With all GPUs in use, one more second of a job on `g` GPUs delays all jobs behind it: the fewest
+GPU-seconds left go first, and a second of a job is worth its GPUs times its rank from the last.
 """
 
 from __future__ import annotations
@@ -17,12 +22,18 @@ import numpy as np
 
 from weft.core.knowledge.predictor import Predictor
 from weft.core.plan.view import View
-from weft.core.state.cells import Floats
+from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.order.attained import Past
-from weft.pieces.order.doublings import step_above, step_at, step_below, steps_passed
-from weft.pieces.order.gittins import gittins_index, past_service
+from weft.pieces.order.attained import (
+    Past,
+    gittins_index,
+    past_service,
+    step_above,
+    step_at,
+    step_below,
+    steps_passed,
+)
 
 MINUTE = 60.0
 LEAST_S = 1.0
@@ -40,8 +51,8 @@ NOTHING: Floats = np.zeros((0, SECONDS + AHEAD))
 
 
 @frozen
-class Estimates:
-    """What to remember: predictions of jobs, one row each, and the service of past jobs."""
+class LengthEstimates:
+    """The memory: predictions of jobs, one row each, and the service of past jobs."""
 
     predicted: Floats = field(default_factory=lambda: NOTHING)
     past: Past | None = None
@@ -53,11 +64,11 @@ class PlainLeft(NamedTuple):
     seconds: Floats
     reported: Bools
     guessed: Bools
-    estimates: Estimates
+    estimates: LengthEstimates
 
 
-def plain_left(view: View, known: Floats, before: Estimates) -> PlainLeft:
-    """What is `known` from reports, NaN elsewhere; else what is predicted; else by the past."""
+def plain_left(view: View, known: Floats, before: LengthEstimates) -> PlainLeft:
+    """Seconds left as `known` from reports, NaN elsewhere; else as predicted; else by the past."""
     predictor, seconds = view.knowledge.predictor, np.full(len(view.table), inf)
     predicted, past = before.predicted, before.past
     if predictor is not None:
@@ -69,7 +80,7 @@ def plain_left(view: View, known: Floats, before: Estimates) -> PlainLeft:
         past = _read_past(view, past)
         seconds = np.where(guessed, _guess(view, past.service), seconds)
     seconds = np.where(reported, known, seconds)
-    estimates = Estimates(predicted, past)
+    estimates = LengthEstimates(predicted, past)
     return PlainLeft(np.maximum(seconds, LEAST_S), reported, guessed, estimates)
 
 
@@ -121,7 +132,7 @@ def _predict(view: View, predictor: Predictor, before: Floats, number: Floats) -
 
 
 def _ask(view: View, predictor: Predictor, which: Bools, number: Floats) -> Floats:
-    """What is predicted now of these rows, which have come to that many steps."""
+    """Predictions for these rows now, which have come to that many steps."""
     table = view.table if which.all() else view.table.pick(which)
     rows = np.empty((len(table), SECONDS + AHEAD))
     rows[:, SEQ], rows[:, FIRST] = table.seq, number
@@ -164,3 +175,55 @@ def _guess(view: View, past: Floats) -> Floats:
     index = gittins_index(past, low, high - low)
     gpu_s = np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), len(past) * high)
     return np.asarray(gpu_s / need)
+
+
+LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
+BEGUN_S = 10.0  # a job that ran for less is taken to have run for this long
+STARTS = 2.0  # times that a start counts for a waiting job: it is lost, and another stops for it
+
+
+def find_plain(view: View) -> Bools:
+    """Rows of jobs that run on one number of GPUs, by one execution plan."""
+    table = view.table
+    mask: Bools = table.column(Column.MIN) == table.column(Column.MAX)
+    if view.knowledge.plans is not None:
+        mask &= [not job.plans for job in table.jobs]
+    return mask
+
+
+def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
+    """GPU-seconds left of each row; waiting jobs also have to start.
+
+    `costs` are first starts and restarts, each of rows x kinds; the dearest kind counts.
+    """
+    young = view.table.column(Column.REPORTED) == 0.0
+    start = np.where(young, costs[0].max(axis=1), costs[1].max(axis=1))
+    seconds = left + np.where(view.running(), 0.0, STARTS * start)
+    service: Floats = seconds * view.table.need
+    return service
+
+
+def find_patience(view: View) -> Floats:
+    """Seconds that each row may wait; one that has waited for longer goes before others.
+
+    They are by what it has run, which takes longer on an equal part of the cluster if the gang is
+    larger than its part. A late job that runs stays late until it has run for twice as long.
+    """
+    ran = np.maximum(view.ran(), BEGUN_S) * np.where(view.running(), 0.5, 1.0)
+    part = view.cluster.gpus / max(len(view.table), 1)
+    patience: Floats = LATE * ran * np.maximum(view.table.need / part, 1.0)
+    return patience
+
+
+def plain_weights(view: View, weights: Floats, service: Floats, plain: Bools) -> Floats:
+    """The weights, where those of `plain` rows go by GPUs times rank of `service` among them.
+
+    Jobs with as much left have the same rank. Their sum stays: how they fare against elastic jobs
+    is not decided here.
+    """
+    _, where, count = np.unique(-service[plain], return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - 0.5 * (count - 1.0))[where]
+    worth = np.maximum(view.table.need[plain], 1e-9) * rank
+    changed = weights.copy()
+    changed[plain] = worth * (weights[plain].sum() / max(worth.sum(), 1e-12))
+    return changed

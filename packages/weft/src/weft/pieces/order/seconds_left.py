@@ -15,15 +15,14 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
-from weft.pieces.order.doublings import step_above
-from weft.pieces.order.gittins import coarse_gittins_index, past_service
+from weft.pieces.order.attained import coarse_gittins_index, past_service, step_above
 
 LEAST_S = 1.0
 MINUTE = 60.0
 
 
 class SecondsLeft(NamedTuple):
-    """Of each row, and whether that is `guessed` from the past: its work is unknown."""
+    """Time left of each row, and whether that is `guessed` from the past: its work is unknown."""
 
     seconds: Floats
     guessed: Bools
@@ -31,7 +30,7 @@ class SecondsLeft(NamedTuple):
 
 
 def seconds_left(view: View, best: Floats, step: Floats | float = MINUTE) -> SecondsLeft:
-    """What each row needs alone on its best size, where it makes `best` samples per second.
+    """Seconds that each row needs alone on its best size, where it makes `best` samples per second.
 
     What a predictor says counts for the GPUs that a job asked for; so does the service of others,
     which is looked at in doublings of `step` GPU-seconds.

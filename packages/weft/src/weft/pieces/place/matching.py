@@ -24,7 +24,7 @@ from weft.pieces.place.gangs import Placer, acceptable, fewest_nodes
 Rule = Literal["lowest", "socket", "greedy", "preserve"]
 
 
-class Choice(NamedTuple):
+class DeviceChoice(NamedTuple):
     """A set of GPUs as a bit mask, and what it is worth, in GB/s.
 
     `aggregated` is over all edges of the pattern, `predicted` what workers should get, `preserved`
@@ -58,19 +58,19 @@ def match(rule: Rule) -> Placer:
 
 
 def is_sensitive(job: Job) -> bool:
-    """Whether bandwidth matters to a job; assumed if not declared."""
+    """True if bandwidth matters to a job; assumed if not declared."""
     return job.demand.gpus > 1 and (job.traffic is None or job.traffic.sensitive)
 
 
 def pattern_of(job: Job) -> Pattern:
-    """How a job's workers communicate: in a ring if not declared."""
+    """The pattern in which a job's workers communicate: a ring if not declared."""
     return Pattern.RING if job.traffic is None else job.traffic.pattern
 
 
 @lru_cache(maxsize=65536)
 def choose(
     topology: NodeTopology, free: int, count: int, pattern: Pattern, rule: Rule, *, sensitive: bool
-) -> Choice | None:
+) -> DeviceChoice | None:
     """The set of `count` of the `free` GPUs that a rule takes; None if there are fewer."""
     masks = list_sets(topology.gpus, count)
     masks = masks[(masks & ~free) == 0]
@@ -88,7 +88,7 @@ def choose(
     else:
         best = _first_of_socket(topology, masks.tolist()) if rule == "socket" else 0
     mask, preserved = int(masks[best]), float(left[best])
-    return Choice(
+    return DeviceChoice(
         mask,
         float(scores.aggregated[mask]),
         float(scores.predicted[mask]) if count > 1 else 0.0,
@@ -121,8 +121,8 @@ def _best(job: Job, free: Capacity, kind: str, rule: Rule) -> tuple[int, int] | 
     return None if best is None else best[1:]
 
 
-def _worth(choice: Choice, rule: Rule, *, sensitive: bool) -> tuple[float, float]:
-    """What makes one node's choice better than another's."""
+def _worth(choice: DeviceChoice, rule: Rule, *, sensitive: bool) -> tuple[float, float]:
+    """The key by which one node's choice is better than another's."""
     if rule == "greedy":
         return choice.aggregated, 0.0
     if rule == "preserve":
@@ -137,7 +137,7 @@ def _with_room(free: Capacity, kind: str, count: int) -> Iterator[int]:
 
 
 def _rematch(job: Job, free: Capacity, spread: Allocation, rule: Rule) -> Allocation:
-    """The same nodes, with the GPUs that the rule takes in each."""
+    """The allocation's nodes, with the GPUs that the rule takes in each."""
     slices = []
     for part in spread.slices:
         node = free.cluster.index[part.node]

@@ -18,7 +18,7 @@ HALF = 0.5
 def place_pairs(
     view: View, wanted: Mapping[int, Config], pairs: Collection[Pair], now: Partners
 ) -> dict[int, Allocation | None]:
-    """What changes if the rows of `wanted`, and no others, hold these sizes, pairs together.
+    """The changes if the rows of `wanted`, and no others, hold these sizes, pairs together.
 
     Guests keep the devices that they are on now only with the partner of their pair. Each of two
     claims half; a job alone has all of its devices again. Neither stops a job where it is.
@@ -57,13 +57,13 @@ def find_parted(view: View, changes: Mapping[int, Allocation | None]) -> frozens
 
 
 def _is_half(view: View, row: int, on: Allocation) -> bool:
-    """Whether a job that could have all of its devices claims a part of them."""
+    """True if a job that could have all of its devices claims a part of them."""
     whole = view.job(row).demand.share == 1.0 and bool(view.preemptible()[row])
     return whole and on.sharing != EXCLUSIVE
 
 
 def _shares_there(view: View, row: int, on: Allocation | None) -> bool:
-    """Whether a row has half of just these devices already, with the memory that it needs."""
+    """True if a row has half of just these devices already, with the memory that it needs."""
     was = view.allocation(row)
     if was is None or on is None or was.devices != on.devices or was.sharing.share != HALF:
         return False
@@ -76,7 +76,7 @@ def _share(view: View, row: int, on: Allocation) -> Allocation:
 
 
 def _replace_share(free: Capacity, on: Allocation, sharing: Sharing) -> Allocation:
-    """The same devices, with the host's part for such a share."""
+    """An allocation with the host's part for such a share."""
     slices = []
     for part in on.slices:
         mask = sum(1 << gpu for gpu in part.gpus)

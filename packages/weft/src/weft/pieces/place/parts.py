@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Config, Demand, Job, Sharing
 from weft.core.plan.about import About, Needs, Ties
-from weft.core.plan.taxonomy import Knowledge, Preemption, Topology, declare
+from weft.core.plan.taxonomy import NeededKnowledge, Preemption, TopologyKnowledge, declare
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Floats
@@ -39,8 +39,8 @@ from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
 from weft.pieces.place.whole_nodes import place_configs
 
-FEW = declare(Topology.FEW_NODES)
-TOGETHER = declare(Topology.CONSOLIDATED)
+FEW = declare(TopologyKnowledge.FEW_NODES)
+TOGETHER = declare(TopologyKnowledge.CONSOLIDATED)
 WAITS = "a gang waits for nodes of its own while smaller jobs fill them"
 
 
@@ -56,7 +56,7 @@ class OneByOne(ABC):
         """Devices for one job."""
 
     def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read
-        """The same for all jobs of a decision."""
+        """A placer for all jobs of a decision."""
         return self.place
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
@@ -65,7 +65,7 @@ class OneByOne(ABC):
 
 
 @frozen
-class Packed(OneByOne):
+class PackedPlace(OneByOne):
     """On one node if it fits, else on as few nodes as there are now."""
 
     about = About("packed", "baseline", taxonomy=FEW)
@@ -79,10 +79,10 @@ class Packed(OneByOne):
 class Spread(OneByOne):
     """On as many nodes as it can, one device of each in turn, the emptiest first."""
 
-    about = About("spread", "baseline", taxonomy=declare(Topology.ANY_NODES))
+    about = About("spread", "baseline", taxonomy=declare(TopologyKnowledge.ANY_NODES))
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """What schedulers for services do, to bear the loss of a node."""
+        """Spread over nodes, as schedulers for services do, to bear the loss of one."""
         return most_nodes(job, free)
 
 
@@ -90,7 +90,7 @@ class Spread(OneByOne):
 class Gaps(OneByOne):
     """On one node if it fits, else in the gaps: the fullest nodes first."""
 
-    about = About("gaps", "Gu et al. 2019", taxonomy=declare(Topology.ANY_NODES))
+    about = About("gaps", "Gu et al. 2019", taxonomy=declare(TopologyKnowledge.ANY_NODES))
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Leave empty nodes empty."""
@@ -120,11 +120,11 @@ class Skewed(OneByOne):
         needs=Needs.MODEL,
         starves=WAITS,
         idles=WAITS,
-        taxonomy=declare(Topology.CONSOLIDATED, Knowledge.MODELS),
+        taxonomy=declare(TopologyKnowledge.CONSOLIDATED, NeededKnowledge.MODELS),
     )
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """By the model that a job trains."""
+        """Place a job by the model that it trains."""
         return by_skew(self.pack_limit)(job, free)
 
 
@@ -135,7 +135,7 @@ class Beside(OneByOne):
     about = About("beside", "Zhang et al. 2017", taxonomy=FEW)
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """A newcomer."""
+        """Place a newcomer."""
         return fewest_nodes(job, free)
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
@@ -158,7 +158,7 @@ class Matched(OneByOne):
         "mapa",
         "Ranganath et al. 2021",
         ties=Ties.NONE,
-        taxonomy=declare(Topology.LINKS, Knowledge.TRAFFIC),
+        taxonomy=declare(TopologyKnowledge.LINKS, NeededKnowledge.TRAFFIC),
     )
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
@@ -168,7 +168,7 @@ class Matched(OneByOne):
 
 @frozen
 class LeastFragmented(OneByOne):
-    """Where the idle GPUs that a typical job cannot use grow least; for parts of GPUs above all.
+    """Placement where the idle GPUs that a typical job cannot use grow least.
 
     Typical are the jobs that run or wait now.
     """
@@ -176,13 +176,13 @@ class LeastFragmented(OneByOne):
     about = About("fgd", "Weng et al. 2023", ties=Ties.NONE, taxonomy=FEW)
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """As if all jobs were like this one."""
+        """Place a job as if all jobs were like it."""
         return place_by_fragments(job, free, typical_classes((job.demand,)))
 
     reads_view: ClassVar[bool] = True
 
     def placer(self, view: View) -> Placer:
-        """By the jobs of the view."""
+        """Return a placer for the jobs of the view."""
         return among_typical(view)
 
 
@@ -194,7 +194,7 @@ class WholeNodes:
         "whole-nodes",
         "Jayaram Subramanya et al. 2023",
         idles="a gang waits for whole nodes",
-        taxonomy=declare(Topology.CONSOLIDATED, Preemption.MOVES),
+        taxonomy=declare(TopologyKnowledge.CONSOLIDATED, Preemption.MOVES),
     )
     moves = True
     reads_view: ClassVar[bool] = False
@@ -204,7 +204,6 @@ class WholeNodes:
         return consolidate(job, free)
 
     def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read
-        """The same for all jobs of a decision."""
         return self.place
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:

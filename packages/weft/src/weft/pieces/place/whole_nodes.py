@@ -49,7 +49,7 @@ def place_configs(
     guests: Collection[int] = (),
     firm: Collection[int] = (),
 ) -> dict[int, Allocation | None]:
-    """What changes if the rows of `wanted`, and no others, hold these sizes.
+    """The changes if the rows of `wanted`, and no others, hold these sizes.
 
     Rows whose size did not change stay if they can, those of `firm` in any case. A row without a
     place for its new size stays as it is if it still can, else it holds nothing. Jobs that change
@@ -90,7 +90,7 @@ def place_configs(
 
 
 def _stay(view: View, rows: Iterable[int]) -> dict[int, Allocation]:
-    """What the rows that cannot be preempted hold; they take it in the ledger."""
+    """Allocations of the rows that cannot be preempted; they take them in the ledger."""
     stays: dict[int, Allocation] = {}
     for row in rows:
         on = view.allocation(row)
@@ -105,7 +105,7 @@ def _same_size(view: View, on: Allocation, wanted: Config) -> bool:
 
 
 def _is_live(view: View, row: int) -> bool:
-    """Whether a running job changes its devices as it trains, so that those it keeps matter."""
+    """True if a running job changes its devices as it trains, so that those it keeps matter."""
     costs, on = view.knowledge.costs, view.allocation(row)
     if costs is None or on is None:
         return False
@@ -250,7 +250,7 @@ def _room_for(
 
 
 def _first_to_clear(kind: KindNodes, need: int) -> int | None:
-    """Of the nodes with room for `need` once what is smaller has left, the one with most free."""
+    """Return the node with most free, once what is smaller than `need` has left."""
     for free in range(need - 1, -1, -1):
         for node in sorted(kind.by_free.get(free, ())):
             smaller = sum(gpus for gpus in kind.guests[node].values() if gpus < need)

@@ -6,25 +6,112 @@ again with each pair as one job; then jobs that would still wait may join runnin
 program with all pairs as they are now: matching the best first would part some of them for little.
 The best of all answers counts, so that sharing is chosen only where it gains by the program's own
 measure. A running job is joined where it is: it is not moved to share.
+
+Speeds of jobs two by two on shared devices: as measured on the kind, else as predicted.
+
+Jobs of one type (model, size, what they do with a device) are alike: each type is looked up once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.model.job import Config, JobId
+from weft.core.knowledge.profile import Profile
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Config, Discipline, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
-from weft.pieces.share.pair_speeds import PairSpeeds, read_pair_speeds
+from weft.frozen import frozen
 from weft.pieces.share.partners import Partners, may_share
-from weft.pieces.size.checkpoint_moves import Worth
+from weft.pieces.size.change_seconds import Worth
 from weft.solve.multiple_choice import Answer
+
+NO_TYPE = -1
+LEAST_GAIN = 0.05  # of one job's speed: together two must do more than one alone
+CONTEXT_GB = 0.5  # what a process holds on a device beside its tensors
+
+
+@frozen
+class PairSpeeds:
+    """Speeds of types beside types as parts of their speeds alone: kinds x types x types.
+
+    0 where two may not be together: their memory does not fit, it is unknown, or together they do
+    no more than one alone. `types` is of rows, NO_TYPE for jobs that do not share; `asked_only`
+    says that pairs were measured on the number of GPUs that jobs ask for, and hold for no other;
+    `able` are the rows that may share at all.
+    """
+
+    types: Rows
+    beside: Floats
+    asked_only: bool
+    able: Bools
+
+    def find(self, kinds: Rows, rows: Rows, other: Rows) -> Floats:
+        """Speeds of `rows` beside rows `other` on kinds; the three are broadcast."""
+        speeds: Floats = self.beside[kinds, self.types[rows], self.types[other]]
+        return speeds
+
+
+def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
+    """Speeds among these rows, which share only with each other."""
+    sharing, types = view.sharing(), np.full(len(view.table), NO_TYPE, dtype=np.intp)
+    known: dict[tuple[Profile, str, int], int] = {}
+    first: list[int] = []
+    for row in rows:
+        job = view.job(row)
+        key = (sharing.profile(job), job.model, job.demand.gpus)
+        if key not in known:
+            known[key] = len(known)
+            first.append(row)
+        types[row] = known[key]
+    measured = _read_measured(view, np.array(first, dtype=np.intp))
+    beside = _predict(view, [view.job(row) for row in first]) if measured is None else measured
+    both = beside * (beside.transpose(0, 2, 1) > 0.0)
+    gains = both + both.transpose(0, 2, 1) > 1.0 + LEAST_GAIN
+    return PairSpeeds(types, both * gains, measured is not None, types != NO_TYPE)
+
+
+def _read_measured(view: View, rows: Rows) -> Floats | None:
+    """Measured speeds of these rows two by two; None without measurements."""
+    kinds, beliefs, count = view.cluster.kinds, view.believed(), len(rows)
+    first, second = np.repeat(rows, count), np.tile(rows, count)
+    pairs = beliefs.pairs(view.table, kinds, first, second)
+    if pairs is None:
+        return None
+    alone = beliefs.rates(view.table, kinds)[rows]
+    together = pairs[:, :, 0].reshape(count, count, len(kinds))
+    parts = np.minimum(together / np.maximum(alone, 1e-12)[:, None, :], 1.0)
+    parts = np.where(alone[:, None, :] > 0.0, parts, 0.0)
+    speeds: Floats = parts.transpose(2, 0, 1)
+    return speeds
+
+
+def _predict(view: View, jobs: Sequence[Job]) -> Floats:
+    """Believed speeds of jobs two by two, where the memory of both is known and fits."""
+    sharing, kinds = view.sharing(), view.cluster.kinds
+    table = np.zeros((len(kinds), len(jobs), len(jobs)))
+    need = [sharing.profile(job).mem_gb for job in jobs]
+    for at, kind in enumerate(kinds):
+        room = _device_gb(view.cluster, kind)
+        for i, first in enumerate(jobs):
+            for j in range(i, len(jobs)):
+                if min(need[i], need[j]) <= 0.0 or need[i] + need[j] + 2 * CONTEXT_GB > room:
+                    continue
+                speeds = sharing.speeds((first, jobs[j]), kind, Discipline.NONE)
+                table[at, i, j], table[at, j, i] = speeds
+    return table
+
+
+def _device_gb(cluster: Cluster, kind: str) -> float:
+    """Memory of the smallest device of a kind."""
+    return min(node.device_gb for node in cluster.nodes if node.kind == kind)
+
 
 FOLLOWERS = 128  # rows without devices that are looked at, the heaviest first
 NEAREST = 8  # leaders that each of them is offered
@@ -60,26 +147,23 @@ class _Offers(NamedTuple):
     speeds: Floats  # of leaders and of followers
 
     def add(self, other: _Offers) -> _Offers:
-        """These and those."""
         rest = iter(other)
         return self.change(lambda column: np.concatenate([column, next(rest)], axis=-1))
 
     def pick(self, at: Rows | Bools) -> _Offers:
-        """Some of them."""
         return self.change(lambda column: column[..., at])
 
     def change(self, each: Callable[[NDArray[Any]], NDArray[Any]]) -> _Offers:
-        """The same done to each column, from the first to the last."""
+        """Offers with a function applied to each column, from the first to the last."""
         gain, worth, leader = each(self.gain), each(self.worth), each(self.leader)
         return _Offers(gain, worth, leader, each(self.follower), each(self.size), each(self.speeds))
 
     def is_of(self, other: _Offers) -> bool:
-        """Whether these are the same pairs."""
+        """True if these are equal pairs."""
         mine, theirs = (sorted(zip(o.leader, o.follower, strict=True)) for o in (self, other))
         return mine == theirs
 
     def as_pairs(self) -> tuple[Pair, ...]:
-        """Each as a pair."""
         rows = (self.leader.tolist(), self.follower.tolist(), self.size.tolist())
         speeds = zip(*self.speeds.tolist(), strict=True)
         return tuple(Pair(*fields) for fields in zip(*rows, speeds, strict=True))
@@ -262,7 +346,7 @@ def _slows(worth: Worth) -> Floats:
 
 
 def _find_nearest(grid: _Offers) -> _Offers:
-    """Of a grid the leaders that each follower gains most with, as columns."""
+    """Return the leaders in a grid that each follower gains most with, as columns."""
     if not grid.gain.size:
         return grid.change(lambda column: column[..., :0].reshape(*column.shape[:-2], 0))
     near = np.argsort(-grid.gain, axis=0, kind="stable")[:NEAREST]

@@ -1,4 +1,4 @@
-"""Which jobs share devices now."""
+"""Jobs that share devices now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.releasing import devices_of
 from weft.frozen import frozen
-from weft.solve.multiple_choice import NONE
+from weft.solve.few_jobs import NONE
 
 TINY = 1e-6
 

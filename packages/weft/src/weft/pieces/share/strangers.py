@@ -25,7 +25,82 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.releasing import devices_of
 from weft.core.stops import Rung
-from weft.pieces.share.parting import PROMISES, can_promise, find_parted, gets_on
+
+BROKEN_S = 3.0  # of a promise, although the neighbours were slowed
+
+
+def find_parted(
+    view: View, programs: Programs, together: Mapping[Device, Sequence[int]]
+) -> dict[JobId, str]:
+    """Jobs that have to leave, one per device, with why they wait."""
+    parted = {}
+    for device, rows in together.items():
+        kind = view.cluster.nodes[view.cluster.index[device[0]]].kind
+        for row in rows:
+            others = [other for other in rows if other != row and _can_leave(view, other)]
+            why = _explain(view, programs, kind, row, rows) if others else ""
+            if why:
+                parted[view.job(max(others)).id] = why  # the last that came
+                break
+    return parted
+
+
+def _explain(view: View, programs: Programs, kind: str, row: int, rows: Sequence[int]) -> str:
+    """The reason why the neighbours of a row break its promise; empty if they do not."""
+    job = view.job(row)
+    if job.slowdown is None or programs.broken_s(job) < BROKEN_S:
+        return ""
+    slowdown = programs.slowdown(job, kind, [view.job(other) for other in rows if other != row])
+    if slowdown is None or slowdown <= job.slowdown:
+        return ""
+    return (
+        f"waits for another GPU: beside it {job.id} took {slowdown:.2f} times as long as alone, "
+        f"and was promised {job.slowdown:g}"
+    )
+
+
+def _can_leave(view: View, row: int) -> bool:
+    """True if a job may be stopped, and asked for no promise itself."""
+    job = view.job(row)
+    return job.stoppable and job.slowdown is None
+
+
+# ---- Which jobs may share a device, by what is known about how they slow each other
+
+
+WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
+PROMISES = 2  # on one device: a third is made only where all are known to be kept
+
+
+def can_promise(programs: Programs, job: Job, group: Sequence[Job], kind: str) -> bool:
+    """True if a job of the group that asked for a slowdown can be promised it.
+
+    Two such jobs are tried together. With one more, all of them would break their promises while
+    their speeds are measured, so that one waits until the programs are known.
+    """
+    promised = [member for member in group if member.slowdown is not None]
+    if job.slowdown is None or len(promised) <= PROMISES:
+        return True
+    return all(_slowdown(programs, member, group, kind) is not None for member in promised)
+
+
+def gets_on(programs: Programs, group: Sequence[Job], kind: str) -> bool:
+    """True if nothing that was measured speaks against this group."""
+    known = list[float]()
+    for member in group:
+        slowdown = _slowdown(programs, member, group, kind)
+        if slowdown is None:
+            continue
+        if member.slowdown is not None and slowdown > member.slowdown:
+            return False
+        known.append(slowdown)
+    return len(known) < len(group) or sum(1.0 / slowdown for slowdown in known) >= WORTH
+
+
+def _slowdown(programs: Programs, member: Job, group: Sequence[Job], kind: str) -> float | None:
+    """The factor by which a member's step takes longer in the group; None if not known."""
+    return programs.slowdown(member, kind, [other for other in group if other is not member])
+
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
@@ -54,7 +129,7 @@ class _Residents:
 
 
 def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
-    """What `decide` plans for jobs with devices of their own, and which jobs join which."""
+    """The plan of `decide` for jobs with devices of their own, and which jobs join which."""
     programs = view.knowledge.programs
     if programs is None:
         return decide(view)
@@ -79,14 +154,14 @@ def _find_together(view: View) -> dict[Device, list[int]]:
 
 
 def _is_last(view: View, device: Device, rows: Sequence[int]) -> bool:
-    """Whether one row alone is left of those that shared a device."""
+    """True if one row alone is left of those that shared a device."""
     on = view.allocation(rows[0])
     claimed = view.free.claimed(view.cluster.index[device[0]], device[1])
     return len(rows) == 1 and on is not None and abs(claimed - on.sharing.share) < 1e-6
 
 
 class _Search:
-    """Which jobs join which in one decision."""
+    """The search for jobs that join others in one decision."""
 
     def __init__(
         self, view: View, programs: Programs, plan: Plan, together: Mapping[Device, list[int]]
@@ -276,7 +351,7 @@ class _Search:
         return any(self._programs.must_be_alone(job, kind) for kind in self._kinds)
 
     def _is_hopeless(self, job: Job) -> bool:
-        """Whether a job that needs no more found no room: those that join only take some."""
+        """True if a job that needs no more found no room: those that join only take some."""
         return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
 
     def _least_need(self, job: Job) -> float:
@@ -354,7 +429,7 @@ class _Search:
         )
 
     def _explain(self, waiting: Iterable[int]) -> dict[JobId, str]:
-        """Why rows that could share do not."""
+        """Reasons why rows that could share do not."""
         reasons = {}
         for row in waiting:
             job = self._view.job(row)
@@ -389,5 +464,5 @@ def _place(free: Capacity, device: Device, share: float, gb: float | None) -> Al
 
 
 def _keep_terms(was: Allocation | None, to: Allocation) -> Allocation:
-    """The same batch and time shift as before."""
+    """An allocation with the batch and time shift of the one before."""
     return to if was is None else replace(to, batch=was.batch, time_shift=was.time_shift)

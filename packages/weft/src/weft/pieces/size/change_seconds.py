@@ -1,13 +1,27 @@
-"""What a start or a change would cost each job, on each size, as far as it was measured."""
+"""Seconds that a start or a change would cost each job, on each size, as far as measured.
+
+Times that jobs of a model keep GPUs of a kind before they are taken off again.
+
+A rise pays for its restart only while it lasts: where others push jobs off soon, it is worth less.
+
+Changes that others wait for: whether to stop a job rather than let it change as it trains.
+
+A job that moves live keeps what it holds until its new processes are ready. Where jobs with more to
+gain wait for just these devices, a restart through a checkpoint frees them at once.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import field
 
 import numpy as np
 
 from weft.core.knowledge.costs import Costs
-from weft.core.model.job import Config
+from weft.core.model.job import Allocation, Config, JobId
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
+from weft.core.state.releasing import devices_of
 from weft.core.state.table import Rows
 from weft.frozen import frozen
 from weft.native import compiled
@@ -62,7 +76,7 @@ def fill_changes(
     kind: Rows,
     own: Rows,
 ) -> None:
-    """The same, into `start`, `change`, `ready`, `moved` and `own`, the kind that rows hold."""
+    """Fill `start`, `change`, `ready`, `moved` and `own`, the kind that rows hold."""
     at = held.astype(np.intp)
     own[:] = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]
@@ -105,3 +119,85 @@ def _columns(costs: Costs) -> tuple[float, ...]:
     sent = costs.pause_gb_s * costs.state_gb
     live = float(costs.live)
     return costs.first_start_s, costs.restart_s, live, costs.pause_s, sent, costs.prepare_s
+
+
+@frozen
+class HoldTimes:
+    """Seconds held and times lost by model and kind, both forgotten with a half-life."""
+
+    at: float = 0.0
+    held: Mapping[str, float] = field(default_factory=dict)
+    lost: Mapping[str, float] = field(default_factory=dict)
+
+    def age(self, view: View, half_s: float) -> HoldTimes:
+        """Count the time since the last decision."""
+        seconds = max(view.now - self.at, 0.0)
+        kept = 0.5 ** (seconds / half_s)
+        held = {key: kept * value for key, value in self.held.items()}
+        for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
+            if on is not None:
+                key = key_of(job.model, view.cluster.kind_of(on))
+                held[key] = held.get(key, 0.0) + seconds
+        return HoldTimes(view.now, held, {key: kept * value for key, value in self.lost.items()})
+
+    def lose(self, keys: Collection[str]) -> HoldTimes:
+        """Jobs of these models lost these kinds just now."""
+        lost = dict(self.lost)
+        for key in keys:
+            lost[key] = lost.get(key, 0.0) + 1.0
+        return HoldTimes(self.at, self.held, lost)
+
+    def expect(self, view: View, prior_s: float) -> Floats:
+        """Rows x kinds: seconds that a job may expect to keep a kind."""
+        kinds = view.cluster.kinds
+        by_model = {
+            model: [self._last(key_of(model, kind), prior_s) for kind in kinds]
+            for model in {job.model for job in view.table.jobs}
+        }
+        return np.array([by_model[job.model] for job in view.table.jobs])
+
+    def _last(self, key: str, prior_s: float) -> float:
+        return (self.held.get(key, 0.0) + prior_s) / (self.lost.get(key, 0.0) + 1.0)
+
+
+def key_of(model: str, kind: str) -> str:
+    """One string, so that it can be written down."""
+    return f"{kind}/{model}"
+
+
+@frozen
+class Worth:
+    """The worth of sizes to rows, their speeds, the weight of rows, and seconds of changes."""
+
+    value: Floats
+    speed: Floats
+    weight: Floats
+    change_s: Floats
+    start_s: Floats
+    ready_s: Floats
+
+
+def find_hurried(
+    view: View, changes: Mapping[int, Allocation | None], held: Floats, pick: Rows, worth: Worth
+) -> frozenset[JobId]:
+    """Jobs that lose less by a restart than others would by waiting for their devices."""
+    takers: dict[tuple[str, int], int] = {}
+    for row, to in changes.items():
+        for device in () if to is None else devices_of(to):
+            takers[device] = row
+    job_ids = []
+    for row, to in changes.items():
+        was, size = view.allocation(row), int(pick[row])
+        if was is None or to is None or size < 0 or held[row] < 0:
+            continue
+        ready = float(worth.ready_s[row, size])
+        if ready <= 0.0:
+            continue
+        waiting = {takers[d] for d in devices_of(was) if d in takers} - {row}
+        theirs = ready * sum(
+            float(worth.weight[other] * worth.speed[other, pick[other]]) for other in waiting
+        )
+        now = float(worth.weight[row] * worth.speed[row, int(held[row])])
+        if now * float(worth.start_s[row, size]) < theirs:
+            job_ids.append(view.job(row).id)
+    return frozenset(job_ids)

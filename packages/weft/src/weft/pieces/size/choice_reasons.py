@@ -1,4 +1,4 @@
-"""Why a program gave a job what it gave: in words, and in its own figures on request."""
+"""Reasons for what a program gave a job: in words, and in its own figures on request."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def clear_reasons(view: View, waiting: Bools, explained: Floats) -> dict[JobId, 
 
 
 def gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, Blocker]:
-    """Why a job stops; why it waits from then on is a separate reason."""
+    """Reasons why jobs stop; why they wait from then on is a separate reason."""
     return {view.job(row).id: Blocker.GAVE_WAY for row, to in changes.items() if to is None}
 
 
 def show_figures(
     view: View, configs: tuple[Config, ...], value: Floats, answer: Answer
 ) -> dict[JobId, str]:
-    """What sizes are worth to the jobs that are asked about; values compare within a decision."""
+    """The worth of sizes to the jobs that are asked about; values compare within a decision."""
     rows = [row for row, job in enumerate(view.table.jobs) if job.id in view.asked]
     kinds = view.cluster.kinds
     each = answer.prices[[kinds.index(config.kind) for config in configs]]
@@ -107,7 +107,7 @@ def _devices(on: Allocation) -> Iterator[tuple[NodeId, int]]:
 def _figures(
     configs: tuple[Config, ...], value: Floats, price: Floats, pick: int, bill: str
 ) -> str:
-    """What it got or could have got, and the best of the rest."""
+    """The size it got or could have got, and the best of the rest."""
     net = value - price
     others = net.copy()
     if pick >= 0:

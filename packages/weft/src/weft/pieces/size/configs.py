@@ -14,7 +14,7 @@ from weft.core.model.job import Config, Demand
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
-from weft.solve.multiple_choice import NONE
+from weft.solve.few_jobs import NONE
 
 
 def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
@@ -26,7 +26,7 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
 def _valid_configs(
     nodes_by_kind: tuple[tuple[str, tuple[int, int]], ...], max_gpus: int
 ) -> tuple[Config, ...]:
-    """The same, of that many of the largest nodes of each kind."""
+    """Sizes of that many of the largest nodes of each kind."""
     configs: list[Config] = []
     for kind, (size, nodes) in nodes_by_kind:
         configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
@@ -86,7 +86,7 @@ def find_held(view: View, configs: tuple[Config, ...]) -> Floats:
 
 
 def find_acceptable(demand: Demand, configs: tuple[Config, ...], gpus: Floats) -> Bools:
-    """Which configurations, of that many GPUs each, a demand takes."""
+    """Configurations, of that many GPUs each, that a demand takes."""
     fits: Bools = (gpus >= demand.min) & (gpus <= demand.max)
     if demand.kinds:
         fits &= np.array([config.kind in demand.kinds for config in configs])

@@ -18,7 +18,7 @@ Step = tuple[float, int]
 
 
 @frozen
-class Ask:
+class DeadlineDemand:
     """So much work by a deadline; `rates` is work per second at each of the ascending `levels`.
 
     It holds that many GPUs now, and loses `restart_s` whenever that number changes.
@@ -41,13 +41,13 @@ class Ask:
         return self.levels[place - 1] if place else 0
 
     def next_level(self, gpus: int) -> int:
-        """The level above; the same where there is none."""
+        """The level above; `gpus` where there is none."""
         place = bisect_right(self.levels, gpus)
         return self.levels[place] if place < len(self.levels) else gpus
 
 
 @frozen
-class Schedule:
+class ShareSchedule:
     """GPUs from each step's time on, until `end`; the work is done at `real_end`, `met` in time."""
 
     steps: tuple[Step, ...]
@@ -81,7 +81,7 @@ class Promises:
         twin.times, twin.free = list(self.times), list(self.free)
         return twin
 
-    def add(self, schedule: Schedule, sign: int = -1) -> None:
+    def add(self, schedule: ShareSchedule, sign: int = -1) -> None:
         """Promise a schedule; with `sign` 1 take it back."""
         stops = [*(start for start, _ in schedule.steps[1:]), schedule.end]
         for (start, gpus), stop in zip(schedule.steps, stops, strict=True):
@@ -90,7 +90,7 @@ class Promises:
                 for i in range(first, last):
                     self.free[i] += sign * gpus
 
-    def fill(self, ask: Ask, first: int = 0) -> Schedule:
+    def fill(self, ask: DeadlineDemand, first: int = 0) -> ShareSchedule:
         """The schedule of a job, not yet promised; with `first` GPUs until the next change."""
         bound = self._align(ask.deadline)
         periods = list(self._periods(bound, ask.deadline))
@@ -105,12 +105,12 @@ class Promises:
 
     def _fill_level(
         self,
-        ask: Ask,
+        ask: DeadlineDemand,
         periods: Sequence[tuple[float, float, int]],
         level: int,
         below: int,
         first: int,
-    ) -> Schedule | None:
+    ) -> ShareSchedule | None:
         done = 0.0
         for i in range(len(periods) - 1, -1, -1):
             start, stop, free = periods[i]
@@ -123,15 +123,15 @@ class Promises:
                 ]
                 if first:
                     counts[0] = first
-                schedule = self._run(ask, [(p[0], p[1]) for p in periods], counts)
+                schedule = self.run(ask, [(p[0], p[1]) for p in periods], counts)
                 if schedule is not None and schedule.real_end <= ask.deadline + EPS:
                     return schedule
         return None
 
-    def _run(
-        self, ask: Ask, spans: Sequence[tuple[float, float]], counts: Sequence[int]
-    ) -> Schedule | None:
-        """What becomes of these counts; None if the work is not done by then."""
+    def run(
+        self, ask: DeadlineDemand, spans: Sequence[tuple[float, float]], counts: Sequence[int]
+    ) -> ShareSchedule | None:
+        """The schedule of these counts; None if the work is not done by then."""
         left, before = ask.work, ask.held
         steps: list[Step] = []
         for (start, stop), gpus in zip(spans, counts, strict=True):
@@ -143,18 +143,18 @@ class Promises:
             if takes < inf and begins + takes <= stop + EPS:
                 real = self._whole_seconds(start, begins + takes)
                 end = start + ceil((real - start) / self.slot_s - EPS) * self.slot_s
-                return Schedule(tuple(steps), real, end, met=real <= ask.deadline + EPS)
+                return ShareSchedule(tuple(steps), real, end, met=real <= ask.deadline + EPS)
             left -= max(stop - begins, 0.0) * rate
         return None
 
     def _late(
         self,
-        ask: Ask,
+        ask: DeadlineDemand,
         periods: Sequence[tuple[float, float, int]],
         bound: float,
         first: int,
-    ) -> Schedule:
-        """What is free up to the deadline, and the most that fits afterwards."""
+    ) -> ShareSchedule:
+        """Schedule all that is free up to the deadline, and the most that fits afterwards."""
         spans = [(start, stop) for start, stop, _ in periods]
         counts = [ask.at_most(free) for _, _, free in periods]
         if first and counts:
@@ -164,8 +164,8 @@ class Promises:
         for begin, stop in zip((start, *after), (*after, inf), strict=True):
             spans.append((begin, stop))
             counts.append(ask.at_most(self.free[bisect_right(self.times, begin) - 1]))
-        schedule = self._run(ask, spans, counts)
-        return schedule or Schedule(((self.now, 0),), inf, inf, met=False)
+        schedule = self.run(ask, spans, counts)
+        return schedule or ShareSchedule(((self.now, 0),), inf, inf, met=False)
 
     def _periods(self, bound: float, deadline: float) -> Iterator[tuple[float, float, int]]:
         """Start, stop and free GPUs of each period up to `bound`; the last counts to `deadline`."""
@@ -194,12 +194,14 @@ class Promises:
         return place + 1
 
 
-def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True) -> list[Schedule]:
+def fill_all(
+    promises: Promises, asks: Sequence[DeadlineDemand], *, late_last: bool = True
+) -> list[ShareSchedule]:
     """Schedules of all, earliest deadline first; they are promised.
 
     A job that cannot end in time gets what the others leave; without `late_last` it takes its turn.
     """
-    schedules: dict[int, Schedule] = {}
+    schedules: dict[int, ShareSchedule] = {}
     order = sorted(range(len(asks)), key=lambda i: asks[i].deadline)
     late: list[int] = []
     for i in order:
@@ -217,11 +219,11 @@ def fill_all(promises: Promises, asks: Sequence[Ask], *, late_last: bool = True)
 
 def grow_shares(
     promises: Promises,
-    asks: Sequence[Ask],
-    schedules: Sequence[Schedule],
+    asks: Sequence[DeadlineDemand],
+    schedules: Sequence[ShareSchedule],
     *,
     worst_first: bool = False,
-) -> list[Schedule]:
+) -> list[ShareSchedule]:
     """Schedules with spare GPUs given to the jobs that need the fewest more GPU-seconds for it.
 
     Jobs without any come first. With `worst_first` the order is the published code's: the most
@@ -230,7 +232,7 @@ def grow_shares(
     """
     schedules = list(schedules)
     while promises.free[0] > 0:
-        best: tuple[float, int, Schedule] | None = None
+        best: tuple[float, int, ShareSchedule] | None = None
         for i, ask in enumerate(asks):
             if (grown := _grow(promises, ask, schedules[i])) is None:
                 continue
@@ -251,7 +253,7 @@ def grow_shares(
     return schedules
 
 
-def _grow(promises: Promises, ask: Ask, schedule: Schedule) -> Schedule | None:
+def _grow(promises: Promises, ask: DeadlineDemand, schedule: ShareSchedule) -> ShareSchedule | None:
     """The schedule with the next level until something changes; None where it cannot grow."""
     now = promises.now
     has = schedule.at(now)
@@ -260,14 +262,23 @@ def _grow(promises: Promises, ask: Ask, schedule: Schedule) -> Schedule | None:
         return None
     if ask.deadline == inf:
         end = now + ask.work / ask.rate(more)
-        return Schedule(((now, more),), end, end, met=True)
+        return ShareSchedule(((now, more),), end, end, met=True)
     trial = promises.copy()
     trial.add(schedule, 1)
     grown = trial.fill(ask, more)
     return None if schedule.met and not grown.met else grown
 
 
-def shift(schedule: Schedule, now: float) -> Schedule:
-    """What is left of a schedule from now on."""
+def shift(schedule: ShareSchedule, now: float) -> ShareSchedule:
+    """The part of a schedule from now on."""
     later = tuple(step for step in schedule.steps if step[0] > now)
     return replace(schedule, steps=((now, schedule.at(now)), *later))
+
+
+def end_of(ask: DeadlineDemand, schedule: ShareSchedule, now: float) -> float:
+    """Return when a schedule has done the work that is left; inf if it never has."""
+    steps = shift(schedule, now).steps
+    starts = [start for start, _ in steps]
+    spans = list(zip(starts, (*starts[1:], inf), strict=True))
+    run = Promises(now, 0).run(ask, spans, [gpus for _, gpus in steps])
+    return inf if run is None else run.real_end

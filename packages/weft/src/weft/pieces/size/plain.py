@@ -16,7 +16,7 @@ from weft.pieces.place.gangs import acceptable
 
 
 @frozen
-class Asked:
+class AskedSize:
     """As many GPUs as the job asked for."""
 
     about = About("asked", "baseline", taxonomy=declare(Elasticity.RIGID))

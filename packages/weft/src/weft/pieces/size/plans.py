@@ -17,7 +17,7 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import find_acceptable
-from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left, speed_ratio
+from weft.pieces.wrap.restart_costs import seconds_left, speed_ratio
 
 MARGIN = 2.0  # times what a restart costs must be saved by another plan
 
@@ -101,7 +101,7 @@ def find_better_plans(view: View, changed: Container[int]) -> dict[int, Allocati
     rows = [row for row in rows if view.job(row).plans and row not in changed]
     if plans is None or not rows:
         return better
-    left, cost = seconds_left(view), restart_seconds(view)
+    left, cost = seconds_left(view), view.restart_seconds()
     for row in rows:
         job, on = view.job(row), view.allocation(row)
         assert on is not None

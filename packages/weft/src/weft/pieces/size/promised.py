@@ -21,269 +21,37 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
-from weft.pieces.size.min_share import Ask, Promises, Schedule, fill_all, shift
-from weft.pieces.wrap.restart_costs import restart_seconds
+from weft.pieces.size.min_share import DeadlineDemand, Promises, ShareSchedule, fill_all, shift
 
 SLACK_S = 1.0  # of what is rounded
-MORE_GPUS = tuple(2**i for i in range(10))
 
 
-@frozen
-class Promise:
-    """What a job was promised: a schedule on GPUs of one kind."""
+class PromisedDemand:
+    """The needs of jobs, by what is believed about their speeds and lengths."""
 
-    kind: str
-    schedule: Schedule
-
-
-@frozen
-class PromiseMemory:
-    """Promises by job, and deadlines that could not be promised to jobs that run all the same."""
-
-    promises: Mapping[JobId, Promise] = field(default_factory=dict)
-    refused: tuple[JobId, ...] = ()
-    inner: object = None
-    told: Mapping[JobId, str] = field(default_factory=dict)
-
-
-@frozen
-class Terms:
-    """How promises are made: slots of that many seconds, and what is kept in reserve.
-
-    A deadline is promised only if it is met with `restarts` restarts more than planned.
-    `quantile` is of the predicted range of lengths that is believed. Without `sized` jobs have the
-    size that they ask for.
-    """
-
-    slot_s: float = 60.0
-    quantile: float = 0.9
-    restarts: int = 2
-    sized: bool = True
-
-
-def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
-    """Raise InvalidConfig if nothing could be promised so."""
-    if not (slot > 0.0 and 0.0 < quantile < 1.0 and restarts >= 0):
-        raise InvalidConfig(
-            f"{name}: slot={slot:g}, quantile={quantile:g}, restarts={restarts}",
-            hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
-        )
-
-
-class PromiseLedger:
-    """Promises of one decision: earlier ones, checked again, and those to newer jobs."""
-
-    def __init__(self, view: View, memory: PromiseMemory, terms: Terms) -> None:
-        self.view, self.terms = view, terms
-        self.asks = Asks(view, terms)
-        self.tables: dict[str, Promises] = {}
-        self.kept: dict[int, Promise] = {}
-        self.declined: dict[JobId, str] = {}
-        self.warned: dict[JobId, str] = {}
-        self.away: dict[JobId, Promise] = {}  # of jobs that others keep waiting: not forgotten
-        self.refused = {job for job in memory.refused if job in view.table or _hidden(view, job)}
-        rows: dict[int, Promise] = {}
-        for job, promise in memory.promises.items():
-            if (row := view.table.find(job)) is None:
-                if _hidden(view, job):
-                    self.away[job] = promise
-            elif (view.job(row).deadline or inf) <= view.now:
-                self.refused.add(job)  # broken: it goes on with what the others leave
-            else:
-                rows[row] = promise
-        lost = [row for row in self._forgotten() if row not in rows]
-        self.room = _room(view, {*rows, *lost})
-        held = {job.id for job, _, _ in view.held_out_of_sight()}  # what they hold is not in `room`
-        self._reserved = [promise for job, promise in self.away.items() if job not in held]
-        for kind in view.cluster.kinds:
-            self._keep(
-                kind, {row: promise for row, promise in rows.items() if promise.kind == kind}
-            )
-        self._recover(lost)
-
-    def admit(self, rows: Iterable[int]) -> None:
-        """Promise the deadlines of new jobs, the earliest first, or say what is possible."""
-        jobs = self.view.table.jobs
-        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
-            if any(self._try(row, kind) for kind in self._kinds(row)):
-                continue
-            job = jobs[row]
-            text = self._refuse(row)
-            if job.deadline_or is Or.WARN or self.view.allocation(row) is not None:
-                self.refused.add(job.id)
-                self.warned[job.id] = text
-            else:
-                self.declined[job.id] = text
-
-    def promised(self) -> frozenset[JobId]:
-        """Jobs that are newly promised a deadline."""
-        jobs = self.view.table.jobs
-        return frozenset(jobs[row].id for row in self.kept) - self.view.table.promised
-
-    def due(self) -> float | None:
-        """When the first schedule changes."""
-        now = self.view.now
-        steps = (
-            (*(at for at, _ in schedule.steps), schedule.end)
-            for schedule in self.schedules().values()
-        )
-        return min((at for times in steps for at in times if now < at < inf), default=None)
-
-    def newcomers(self) -> list[int]:
-        """Rows with a deadline about which nothing was said yet."""
-        jobs = enumerate(self.view.table.jobs)
-        return [
-            row
-            for row, job in jobs
-            if job.deadline is not None and row not in self.kept and job.id not in self.refused
-        ]
-
-    def schedules(self) -> dict[int, Schedule]:
-        """What has been promised, by row."""
-        return {row: promise.schedule for row, promise in self.kept.items()}
-
-    def memory(self, inner: object = None) -> PromiseMemory:
-        """What to remember."""
-        jobs = self.view.table.jobs
-        shown = {jobs[row].id: promise for row, promise in sorted(self.kept.items())}
-        return PromiseMemory(
-            {**shown, **self.away},
-            tuple(sorted(self.refused)),
-            inner,
-        )
-
-    def _forgotten(self) -> list[int]:
-        """Rows that were promised their deadline, whatever is remembered of it.
-
-        A service that starts again, or a policy that is new, remembers nothing.
-        """
-        view, rows = self.view, []
-        for job in sorted(view.table.promised):
-            row = view.table.row(job)
-            if (view.job(row).deadline or inf) <= view.now:
-                self.refused.add(job)  # broken before
-            elif job not in self.refused:
-                rows.append(row)
-        return rows
-
-    def _recover(self, rows: Iterable[int]) -> None:
-        """Plan again for jobs with a promised deadline; if it cannot be met, it gets all GPUs."""
-        jobs = self.view.table.jobs
-        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
-            kinds = self._kinds(row)
-            if on := self.view.allocation(row):
-                held = self.view.cluster.kind_of(on)
-                kinds = [held, *(kind for kind in kinds if kind != held)]
-            if kinds and not any(self._try(row, kind, reserve=0) for kind in kinds):
-                table = self.tables[kinds[0]]
-                best = table.fill(self.asks.of(row, kinds[0], self.room[kinds[0]]))
-                table.add(best)
-                self.kept[row] = Promise(kinds[0], best)
-
-    def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
-        """Fill again by what is left; where that would break a promise, go on as promised."""
-        table = self._table(kind)
-        asks = [self.asks.of(row, kind, self.room[kind]) for row in rows]
-        filled = fill_all(table, asks)
-        if any(
-            was.schedule.met and not new.met for was, new in zip(rows.values(), filled, strict=True)
-        ):
-            again = self._table(kind)
-            old = [shift(promise.schedule, self.view.now) for promise in rows.values()]
-            for schedule in old:
-                again.add(schedule)
-            if min(again.free) >= 0 and all(schedule.end > self.view.now for schedule in old):
-                table, filled = again, old
-        self.tables[kind] = table
-        self.kept |= {
-            row: Promise(kind, schedule) for row, schedule in zip(rows, filled, strict=True)
-        }
-
-    def _table(self, kind: str) -> Promises:
-        """GPUs that can be promised: those that were to jobs out of sight are not."""
-        table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
-        for promise in self._reserved:
-            if promise.kind == kind:
-                table.add(shift(promise.schedule, self.view.now))
-        return table
-
-    def _try(self, row: int, kind: str, reserve: int | None = None) -> bool:
-        """Whether a deadline can be promised with that many restarts more than planned."""
-        room = self.room[kind]
-        new = self.asks.of(row, kind, room)
-        restarts = self.terms.restarts if reserve is None else reserve
-        reserve_s = restarts * self.asks.restart_s(row)
-        tight = replace(new, deadline=new.deadline - reserve_s)
-        others = [r for r, promise in self.kept.items() if promise.kind == kind]
-        table = self._table(kind)
-        filled = fill_all(table, [*(self.asks.of(r, kind, room) for r in others), tight])
-        if all(
-            schedule.met or not self.kept[r].schedule.met
-            for r, schedule in zip(others, filled, strict=False)
-        ):
-            fits = filled[-1].met
-            if fits:
-                self.tables[kind] = table
-                for r, schedule in zip((*others, row), filled, strict=True):
-                    self.kept[r] = Promise(kind, schedule)
-                return True
-        alone = self.tables[kind].fill(tight)
-        if alone.met:
-            self.tables[kind].add(alone)
-            self.kept[row] = Promise(kind, alone)
-        return alone.met
-
-    def _kinds(self, row: int) -> Sequence[str]:
-        kinds = acceptable(self.view.job(row), self.view.free)
-        return sorted(kinds, key=lambda kind: -self.asks.of(row, kind, self.room[kind]).rates[-1])
-
-    def _refuse(self, row: int) -> str:
-        """Why not: when it could end at the earliest, and with how many more GPUs in time."""
-        job, now = self.view.job(row), self.view.now
-        asks = {k: self.asks.of(row, k, self.room[k]) for k in acceptable(job, self.view.free)}
-        within = _span((job.deadline or inf) - now)
-        if not asks or not any(isfinite(ask.work) for ask in asks.values()):
-            return f"no deadline can be promised: the length of {job.id} is unknown"
-        ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
-        soonest = min(ends) - now
-        when = f"not before {_span(soonest)} from now" if isfinite(soonest) else "too few GPUs"
-        text = f"it cannot end within {within}: {when}"
-        for more in MORE_GPUS:
-            for kind in asks:
-                table = self.tables[kind].copy()
-                table.free = [free + more for free in table.free]
-                if table.fill(self.asks.of(row, kind, self.room[kind] + more)).met:
-                    several = f" {kind}" if len(self.tables) > 1 else ""
-                    return f"{text}, or in time with {more} more{several} GPU{'s' * (more > 1)}"
-        return text
-
-
-class Asks:
-    """What jobs need, by what is believed about their speeds and lengths."""
-
-    def __init__(self, view: View, terms: Terms) -> None:
-        self._view, self._sized = view, terms.sized
-        self._left = seconds_left(view, terms.quantile)
-        self._restart = restart_seconds(view)
+    def __init__(self, view: View, quantile: float, *, sized: bool) -> None:
+        self._view, self._sized = view, sized
+        self._left = seconds_left(view, quantile)
+        self._restart = view.restart_seconds()
         self._restoring, self._ran = view.restoring(), view.ran()
-        self._known: dict[tuple[int, str, int], Ask] = {}
+        self._known: dict[tuple[int, str, int], DeadlineDemand] = {}
 
-    def of(self, row: int, kind: str, room: int, deadline: float | None = None) -> Ask:
-        """One job on one kind; `deadline` where it is not its own."""
+    def of(self, row: int, kind: str, room: int, less: float = 0.0) -> DeadlineDemand:
+        """One job on one kind, `less` seconds before its deadline."""
         key = (row, kind, room)
         if key not in self._known:
             self._known[key] = self._make(row, kind, room)
         ask = self._known[key]
-        return ask if deadline is None else replace(ask, deadline=deadline)
+        return replace(ask, deadline=ask.deadline - less) if less else ask
 
     def restart_s(self, row: int) -> float:
-        """What a restart costs a job; nothing where it may not be stopped."""
+        """Seconds that a restart costs a job; none where it may not be stopped."""
         return 0.0 if self._fixed(row) else float(self._restart[row])
 
     def _fixed(self, row: int) -> bool:
         return self._view.allocation(row) is not None and not self._view.job(row).preemptible
 
-    def _make(self, row: int, kind: str, room: int) -> Ask:
+    def _make(self, row: int, kind: str, room: int) -> DeadlineDemand:
         view, job = self._view, self._view.job(row)
         on, fixed = view.allocation(row), self._fixed(row)
         held = 0 if on is None else on.gpus
@@ -298,7 +66,7 @@ class Asks:
         work, deadline = float(self._left[row]) * rates[-1], job.deadline or inf
         if fixed and speeds.get(held):  # it goes on from now, however late its deadline is
             deadline = min(deadline, view.now + work / speeds[held] + SLACK_S)
-        return Ask(
+        return DeadlineDemand(
             work,
             deadline,
             tuple(speeds),
@@ -359,8 +127,269 @@ def _rising(levels: Sequence[int], rates: Sequence[float]) -> dict[int, float]:
     return rising or {levels[0]: 1e-12}
 
 
+MORE_GPUS = tuple(2**i for i in range(10))
+
+
+@frozen
+class Promise:
+    """A promise to a job: a schedule on GPUs of one kind."""
+
+    kind: str
+    schedule: ShareSchedule
+
+
+@frozen
+class PromiseMemory:
+    """Promises by job, and deadlines that could not be promised to jobs that run all the same."""
+
+    promises: Mapping[JobId, Promise] = field(default_factory=dict)
+    refused: tuple[JobId, ...] = ()
+    inner: object = None
+    told: Mapping[JobId, str] = field(default_factory=dict)
+
+
+@frozen
+class SlotTerms:
+    """The terms of promises: slots of that many seconds, and what is kept in reserve.
+
+    A deadline is promised only if it is met with `restarts` restarts more than planned.
+    `quantile` is of the predicted range of lengths that is believed. Without `sized` jobs have the
+    size that they ask for.
+    """
+
+    slot_s: float = 60.0
+    quantile: float = 0.9
+    restarts: int = 2
+    sized: bool = True
+
+
+def check_terms(name: str, slot: float, quantile: float, restarts: int) -> None:
+    """Raise InvalidConfig if nothing could be promised so."""
+    if not (slot > 0.0 and 0.0 < quantile < 1.0 and restarts >= 0):
+        raise InvalidConfig(
+            f"{name}: slot={slot:g}, quantile={quantile:g}, restarts={restarts}",
+            hint="slot is above 0, quantile between 0 and 1, restarts 0 or more",
+        )
+
+
+class PromiseLedger:
+    """Promises of one decision: earlier ones, checked again, and those to newer jobs."""
+
+    def __init__(self, view: View, memory: PromiseMemory, terms: SlotTerms) -> None:
+        self.view, self.terms = view, terms
+        self.asks = PromisedDemand(view, terms.quantile, sized=terms.sized)
+        self.tables: dict[str, Promises] = {}
+        self.kept: dict[int, Promise] = {}
+        self.declined: dict[JobId, str] = {}
+        self.warned: dict[JobId, str] = {}
+        self.away: dict[JobId, Promise] = {}  # of jobs that others keep waiting: not forgotten
+        self.refused = {job for job in memory.refused if job in view.table or _hidden(view, job)}
+        rows: dict[int, Promise] = {}
+        lost = dict[int, Promise | None].fromkeys(self._forgotten())
+        for job, promise in memory.promises.items():
+            if (row := view.table.find(job)) is None:
+                if _hidden(view, job):
+                    self.away[job] = promise
+            elif (view.job(row).deadline or inf) <= view.now:
+                self.refused.add(job)  # broken: it goes on with what the others leave
+            elif promise.kind in view.cluster.kinds:
+                rows[row] = promise
+                lost.pop(row, None)
+            else:
+                lost[row] = promise
+        self.owed = {*rows, *lost}
+        self.room = _room(view, self.owed)
+        held = {job.id for job, _, _ in view.held_out_of_sight()}  # what they hold is not in `room`
+        self._reserved = [promise for job, promise in self.away.items() if job not in held]
+        for kind in view.cluster.kinds:
+            self._keep(
+                kind, {row: promise for row, promise in rows.items() if promise.kind == kind}
+            )
+        self._recover(lost)
+
+    def admit(self, rows: Iterable[int]) -> None:
+        """Promise the deadlines of new jobs, the earliest first, or say what is possible."""
+        jobs = self.view.table.jobs
+        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
+            if any(self._try(row, kind) for kind in self._kinds(row)):
+                continue
+            job = jobs[row]
+            text = self._refuse(row)
+            if job.deadline_or is Or.WARN or self.view.allocation(row) is not None:
+                self.refused.add(job.id)
+                self.warned[job.id] = text
+            else:
+                self.declined[job.id] = text
+
+    def promised(self) -> frozenset[JobId]:
+        """Jobs that are newly promised a deadline."""
+        jobs = self.view.table.jobs
+        return frozenset(jobs[row].id for row in self.kept) - self.view.table.promised
+
+    def due(self) -> float | None:
+        """The time at which the first schedule changes."""
+        now = self.view.now
+        steps = (
+            (*(at for at, _ in schedule.steps), schedule.end)
+            for schedule in self.schedules().values()
+        )
+        return min((at for times in steps for at in times if now < at < inf), default=None)
+
+    def newcomers(self) -> list[int]:
+        """Rows with a deadline about which nothing was said yet."""
+        jobs, known = enumerate(self.view.table.jobs), {*self.kept, *self.owed}
+        return [
+            row
+            for row, job in jobs
+            if job.deadline is not None and row not in known and job.id not in self.refused
+        ]
+
+    def schedules(self) -> dict[int, ShareSchedule]:
+        """Schedules that have been promised, by row."""
+        return {row: promise.schedule for row, promise in self.kept.items()}
+
+    def memory(self, inner: object = None) -> PromiseMemory:
+        """The memory until the next decision."""
+        jobs = self.view.table.jobs
+        shown = {jobs[row].id: promise for row, promise in sorted(self.kept.items())}
+        return PromiseMemory({**shown, **self.away}, tuple(sorted(self.refused)), inner)
+
+    def _forgotten(self) -> list[int]:
+        """Rows that were promised their deadline, whatever is remembered of it.
+
+        A service that starts again, or a policy that is new, remembers nothing.
+        """
+        view, rows = self.view, []
+        for job in sorted(view.table.promised):
+            row = view.table.row(job)
+            if (view.job(row).deadline or inf) <= view.now:
+                self.refused.add(job)  # broken before
+            elif job not in self.refused:
+                rows.append(row)
+        return rows
+
+    def _recover(self, rows: Mapping[int, Promise | None]) -> None:
+        """Plan again for jobs with a promised deadline; if it cannot be met, it gets all GPUs.
+
+        Where all machines that a job may use are away, its promise waits for them.
+        """
+        jobs = self.view.table.jobs
+        for row in sorted(rows, key=lambda row: (jobs[row].deadline or inf, row)):
+            kinds = self._kinds(row)
+            if on := self.view.allocation(row):
+                held = self.view.cluster.kind_of(on)
+                kinds = [held, *(kind for kind in kinds if kind != held)]
+            was = rows[row]
+            if not kinds and was is not None:
+                self.away[jobs[row].id] = was
+            elif kinds and not any(self._try(row, kind, reserve=0) for kind in kinds):
+                table = self.tables[kinds[0]]
+                best = table.fill(self.asks.of(row, kinds[0], self.room[kinds[0]]))
+                table.add(best)
+                self.kept[row] = Promise(kinds[0], best)
+
+    def _keep(self, kind: str, rows: Mapping[int, Promise]) -> None:
+        """Fill again by what is left; where that would break a promise, go on as promised."""
+        table, filled = self._fill(kind, rows)
+        for keep in (rows, self._late(rows, filled)):
+            late = self._late(rows, filled)
+            again = self._table(kind)
+            old = {row: shift(rows[row].schedule, self.view.now) for row in keep} if late else {}
+            if not old or any(schedule.end <= self.view.now for schedule in old.values()):
+                continue
+            for schedule in old.values():
+                again.add(schedule)
+            if min(again.free) < 0:
+                continue
+            rest = [row for row in rows if row not in old]
+            asks = [self.asks.of(row, kind, self.room[kind]) for row in rest]
+            old |= dict(zip(rest, fill_all(again, asks), strict=True))
+            other = [old[row] for row in rows]
+            if len(self._late(rows, other)) < len(late):
+                table, filled = again, other
+        self.tables[kind] = table
+        self.kept |= {
+            row: Promise(kind, schedule) for row, schedule in zip(rows, filled, strict=True)
+        }
+
+    def _fill(
+        self, kind: str, rows: Mapping[int, Promise], *new: DeadlineDemand
+    ) -> tuple[Promises, list[ShareSchedule]]:
+        """Schedules of these and a new one, with time for more restarts where there is some."""
+        reserve = {row: self.terms.restarts * self.asks.restart_s(row) for row in rows}
+        while True:
+            table = self._table(kind)
+            asks = [self.asks.of(row, kind, self.room[kind], less=reserve[row]) for row in rows]
+            filled = fill_all(table, [*asks, *new])
+            late = self._late(rows, filled)
+            if not (late or (new and not filled[-1].met)) or not any(reserve.values()):
+                return table, filled
+            some = late if any(reserve[row] for row in late) else reserve
+            reserve |= dict.fromkeys(some, 0.0)
+
+    @staticmethod
+    def _late(rows: Mapping[int, Promise], filled: Sequence[ShareSchedule]) -> list[int]:
+        """Rows whose promise these schedules would break."""
+        pairs = zip(rows.items(), filled, strict=False)
+        return [row for (row, was), new in pairs if was.schedule.met and not new.met]
+
+    def _table(self, kind: str) -> Promises:
+        """GPUs that can be promised: those that were to jobs out of sight are not."""
+        table = Promises(self.view.now, self.room[kind], self.terms.slot_s)
+        for promise in self._reserved:
+            if promise.kind == kind:
+                table.add(shift(promise.schedule, self.view.now))
+        return table
+
+    def _try(self, row: int, kind: str, reserve: int | None = None) -> bool:
+        """True if a deadline can be promised with that many restarts more than planned."""
+        room = self.room[kind]
+        new = self.asks.of(row, kind, room)
+        restarts = self.terms.restarts if reserve is None else reserve
+        reserve_s = restarts * self.asks.restart_s(row)
+        tight = replace(new, deadline=new.deadline - reserve_s)
+        others = {r: promise for r, promise in self.kept.items() if promise.kind == kind}
+        table, filled = self._fill(kind, others, tight)
+        if filled[-1].met and not self._late(others, filled):
+            self.tables[kind] = table
+            for r, schedule in zip((*others, row), filled, strict=True):
+                self.kept[r] = Promise(kind, schedule)
+            return True
+        alone = self.tables[kind].fill(tight)
+        if alone.met:
+            self.tables[kind].add(alone)
+            self.kept[row] = Promise(kind, alone)
+        return alone.met
+
+    def _kinds(self, row: int) -> Sequence[str]:
+        kinds = acceptable(self.view.job(row), self.view.free)
+        return sorted(kinds, key=lambda kind: -self.asks.of(row, kind, self.room[kind]).rates[-1])
+
+    def _refuse(self, row: int) -> str:
+        """A refusal: when it could end at the earliest, and with how many more GPUs in time."""
+        job, now = self.view.job(row), self.view.now
+        asks = {k: self.asks.of(row, k, self.room[k]) for k in acceptable(job, self.view.free)}
+        within = _span((job.deadline or inf) - now)
+        if not asks:
+            return f"no deadline can be promised: no machine that {job.id} may use is there"
+        if not any(isfinite(ask.work) for ask in asks.values()):
+            return f"no deadline can be promised: the length of {job.id} is unknown"
+        ends = [self.tables[kind].fill(ask).real_end for kind, ask in asks.items()]
+        soonest = min(ends) - now
+        when = f"not before {_span(soonest)} from now" if isfinite(soonest) else "too few GPUs"
+        text = f"it cannot end within {within}: {when}"
+        for more in MORE_GPUS:
+            for kind in asks:
+                table = self.tables[kind].copy()
+                table.free = [free + more for free in table.free]
+                if table.fill(self.asks.of(row, kind, self.room[kind] + more)).met:
+                    several = f" {kind}" if len(self.tables) > 1 else ""
+                    return f"{text}, or in time with {more} more{several} GPU{'s' * (more > 1)}"
+        return text
+
+
 def _hidden(view: View, job: JobId) -> bool:
-    """Whether a job is there, but not shown."""
+    """True if a job is there, but not shown."""
     return any(job in part.table for part in view.out_of_sight)
 
 
@@ -369,7 +398,7 @@ def _room(view: View, rows: Container[int]) -> dict[str, int]:
     room = dict(zip(view.free.kinds, view.free.idle_by_kind(), strict=True))
     seen: set[tuple[str, int]] = set()
     for row, on in enumerate(view.table.allocations):
-        if on is None or not (row in rows or view.job(row).preemptible):
+        if on is None or not (row in rows or view.job(row).stoppable):
             continue
         for part in on.slices:
             kind = view.cluster.nodes[view.cluster.index[part.node]].kind

@@ -24,14 +24,13 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
-from weft.core.plan.taxonomy import Objective, Preemption, Topology, declare
+from weft.core.plan.taxonomy import Objective, Preemption, TopologyKnowledge, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
-from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
-from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.restart_costs import seconds_left
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
 from weft.plural import say_gpus
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
@@ -43,7 +42,7 @@ HOUR = 3600.0
 
 
 @frozen
-class Move:
+class DefragMove:
     """A running row that goes elsewhere; `lost_s` are GPU-seconds that its restart costs."""
 
     row: int
@@ -60,7 +59,9 @@ class Defrag(Wrapper):
     """
 
     adds = declare(
-        Objective.COMPLETION_TIME | Objective.UTILIZATION, Topology.CONSOLIDATED, Preemption.MOVES
+        Objective.COMPLETION_TIME | Objective.UTILIZATION,
+        TopologyKnowledge.CONSOLIDATED,
+        Preemption.MOVES,
     )
     moves: int = 4
     margin: float = 2.0
@@ -81,7 +82,7 @@ class Defrag(Wrapper):
         gangs = self._gangs(view, plan)
         if not gangs:
             return plan
-        left, restart = seconds_left(view), restart_seconds(view)
+        left, restart = seconds_left(view), view.restart_seconds()
         for row in gangs:
             search = _Search(view, plan, row, left, restart, self)
             moves = search.find()
@@ -117,7 +118,7 @@ class Defrag(Wrapper):
         finally:
             view.free.rollback(mark)
 
-    def _after(self, view: View, plan: Plan, gang: int, moves: list[Move]) -> Plan | None:
+    def _after(self, view: View, plan: Plan, gang: int, moves: list[DefragMove]) -> Plan | None:
         """The policy's decision once the moves are made; None if the gang does not start by it."""
         table = view.table.pick(np.ones(len(view.table), dtype=bool))
         moved = {view.job(move.row).id: move for move in moves}
@@ -155,7 +156,7 @@ class _Search:
         self._there = self._rows_by_node()
         self.saved_s = 0.0
 
-    def find(self) -> list[Move]:
+    def find(self) -> list[DefragMove]:
         """The moves, if they cost less than they gain; the kinds in turn."""
         view = self._view
         if not carry_out(view, self._plan):
@@ -192,9 +193,9 @@ class _Search:
         whole, rest = divmod(count, most)
         return [most] * whole + ([rest] if rest else [])
 
-    def _gather(self, kind: str) -> list[Move] | None:
+    def _gather(self, kind: str) -> list[DefragMove] | None:
         """Clear one node after the other, each the cheapest; None if one cannot be."""
-        moves: list[Move] = []
+        moves: list[DefragMove] = []
         for size in self._sizes(kind):
             cleared = self._clear(kind, size, self._rule.moves - len(moves))
             if cleared is None:
@@ -204,9 +205,9 @@ class _Search:
             self._targets.add(node)
         return moves
 
-    def _clear(self, kind: str, size: int, most: int) -> tuple[int, list[Move]] | None:
+    def _clear(self, kind: str, size: int, most: int) -> tuple[int, list[DefragMove]] | None:
         """The node where `size` devices come free at the least loss, and the jobs that leave it."""
-        best: tuple[float, int, list[Move]] | None = None
+        best: tuple[float, int, list[DefragMove]] | None = None
         for node in self._emptiest(kind, size):
             mark = self._view.free.mark()
             moves = self._empty(node, size, most)
@@ -230,10 +231,10 @@ class _Search:
         ]
         return sorted(emptiest, key=lambda node: (-free.on(node), node))[:LOOKED_AT]
 
-    def _empty(self, node: int, size: int, most: int) -> list[Move] | None:
+    def _empty(self, node: int, size: int, most: int) -> list[DefragMove] | None:
         """The jobs that leave a node so that `size` devices are free; the ledger follows."""
         free = self._view.free
-        moves: list[Move] = []
+        moves: list[DefragMove] = []
         for row in self._movable(node):
             if free.on(node) >= size:
                 break
@@ -251,7 +252,7 @@ class _Search:
                 continue
             free.take(to)
             lost = on.gpus * float(self._restart[row])
-            moves.append(Move(row, to, lost))
+            moves.append(DefragMove(row, to, lost))
         return moves if free.on(node) >= size else None
 
     def _movable(self, node: int) -> list[int]:
@@ -262,7 +263,7 @@ class _Search:
         for row, _ in self._there.get(name, ()):
             on = view.allocation(row)
             assert on is not None
-            runs = table.get(row, Column.RAN_RATE) > 0.0 and view.job(row).preemptible
+            runs = table.get(row, Column.RAN_RATE) > 0.0 and view.job(row).stoppable
             age = view.now - table.get(row, Column.RAN_SINCE)
             if runs and age >= self._rule.min_run_s and len(on.slices) == 1 and _is_whole(on):
                 rows.append(row)
@@ -290,7 +291,7 @@ class _Search:
                 return None if at is None else replace(on, slices=(view.free.slice(at, on.gpus),))
         return None
 
-    def _make(self, node: int, moves: list[Move], size: int) -> None:
+    def _make(self, node: int, moves: list[DefragMove], size: int) -> None:
         """Make moves in the ledger, and take the gang's part of the node."""
         free = self._view.free
         for move in moves:
@@ -329,8 +330,11 @@ def _is_whole(on: Allocation) -> bool:
     return on.sharing.share == 1.0 and on.sharing.tier is Tier.GUARANTEED
 
 
-def _reasons(view: View, gang: int, moves: list[Move], saved_s: float) -> dict[JobId, Reason]:
-    """Why each job is moved; the gang's gain is divided by the devices that they free."""
+def _reasons(view: View, gang: int, moves: list[DefragMove], saved_s: float) -> dict[JobId, Reason]:
+    """The reason why each job is moved.
+
+    The gang's gain is divided by the devices that they free.
+    """
     job = view.job(gang)
     gained = job.demand.gpus * saved_s / HOUR
     freed = sum(move.to.gpus for move in moves)

@@ -16,7 +16,7 @@ import numpy as np
 from weft.core.errors import bad_values
 from weft.core.model.job import Job
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Topology, declare
+from weft.core.plan.taxonomy import TopologyKnowledge, declare
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -36,7 +36,7 @@ class Locality(Wrapper):
     relax_s: float = 600.0
     rounds: int = 3
 
-    adds = declare(Topology.CONSOLIDATED)
+    adds = declare(TopologyKnowledge.CONSOLIDATED)
     idles = "a gang waits for nodes close together at first"
 
     def __post_init__(self) -> None:

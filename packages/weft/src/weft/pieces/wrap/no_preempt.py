@@ -1,6 +1,6 @@
 """Jobs that may not be stopped are not, whatever the policy.
 
-A policy that minds `Job.preemptible` itself is never overruled: only if its plan would stop or
+A policy that minds `Job.stoppable` itself is never overruled: only if its plan would stop or
 move such a job is it asked again, without those jobs in its sight.
 """
 

@@ -22,8 +22,7 @@ from weft.core.state.cells import Column
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
-from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
@@ -42,7 +41,8 @@ class Priority(Wrapper):
         rank = view.table.column(Column.PRIORITY)
         waiting = view.waiting()
         levels = np.unique(rank[waiting])[::-1]
-        filler = view.running() & view.preemptible() & (view.table.column(Column.TIER) == FILLER)
+        fillers = view.table.column(Column.TIER) == FILLER
+        filler = view.running() & fillers
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
             return self._decide_class(view, partial(ask, self.inner))
         lower = waiting & (rank < levels[0])
@@ -52,7 +52,6 @@ class Priority(Wrapper):
             still = self._blocked(view, more, waiting & ~lower)
             if (blocked & ~still).any():  # it is worth stopping a job
                 plan, blocked = more, still
-        fillers = view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         return self._rest(view, plan, lower & fillers if blocked.any() else lower)
 
     def _blocked(self, view: View, plan: Plan, first: Bools) -> Bools:
@@ -68,7 +67,7 @@ class Priority(Wrapper):
         return rows
 
     def _decide_class(self, view: View, decide: Callable[[View], Plan]) -> Plan:
-        """What is decided, unless it takes from a class to start a lower one."""
+        """The decision, unless it takes from a class to start a lower one."""
         mark = view.free.mark()
         plan = decide(view)
         rank, starts = view.table.column(Column.PRIORITY), find_started(view, plan)
@@ -173,6 +172,7 @@ def give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | No
         return None
     rows = {view.table.row(job): to for job, to in changes.items()}
     stops = {row: to for row, to in rows.items() if view.job(row).id in held and to is None}
-    reasons = {**plan.reasons, **say_gave_way(view, rows)}
-    blockers = {**plan.blockers, **gave_way(view, stops)}
+    blockers = gave_way(view, stops)  # who is stopped by the inner policy is told so by it
+    texts = {job: text for job, text in say_gave_way(view, rows).items() if job in blockers}
+    reasons, blockers = {**plan.reasons, **texts}, {**plan.blockers, **blockers}
     return replace(plan, changes=changes, reasons=reasons, blockers=blockers)

@@ -18,21 +18,14 @@ from weft.core.model.job import Allocation, Job, JobId, Or, Tier
 from weft.core.plan.about import About, Controls, Needs, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, declare
+from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, declare
 from weft.core.plan.view import PromiseTerms, View
 from weft.core.state.cells import Column
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.size.promised import (
-    Promise,
-    PromiseLedger,
-    PromiseMemory,
-    Terms,
-    check_terms,
-)
-from weft.pieces.wrap.fits import devices_of
-from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.size.promised import Promise, PromiseLedger, PromiseMemory, SlotTerms, check_terms
+from weft.pieces.wrap.sub_cluster import decide_among, devices_of
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 
@@ -53,7 +46,7 @@ class KeepPromises(Wrapper):
     restarts: int = 2
 
     adds = declare(
-        Objective.DEADLINES | Objective.GUARANTEES, Knowledge.DURATIONS, Preemption.STOPS
+        Objective.DEADLINES | Objective.GUARANTEES, NeededKnowledge.DURATIONS, Preemption.STOPS
     )
 
     def __post_init__(self) -> None:
@@ -79,7 +72,7 @@ class KeepPromises(Wrapper):
             return ask(self.inner, inner)
         sized = Controls.COUNT in self.inner.about.controls
         book = PromiseLedger(
-            view, memory, Terms(self.slot, self.quantile, self.restarts, sized=sized)
+            view, memory, SlotTerms(self.slot, self.quantile, self.restarts, sized=sized)
         )
         jobs = view.table.jobs
         book.admit([row for row in book.newcomers() if jobs[row].deadline_or is not Or.UNSAID])
@@ -112,7 +105,7 @@ def keep_promises(policy: Policy, view: View) -> Policy:
 
 
 def _alone(view: View, book: PromiseLedger) -> View:
-    """The same with no job beside one that was promised something: it would be slower."""
+    """The view with no job beside one that was promised something: it would be slower."""
     table = view.table.pick(np.ones(len(view.table), dtype=bool))
     for row in book.kept:
         table.keep_alone(row)
@@ -121,12 +114,12 @@ def _alone(view: View, book: PromiseLedger) -> View:
 
 def _unpromised(rejected: Mapping[JobId, str], book: PromiseLedger) -> dict[JobId, str]:
     """Without jobs that have a promise: a policy inside that is not shown all would decline it."""
-    promised = {book.view.job(row).id for row in book.kept}
+    promised = {book.view.job(row).id for row in {*book.kept, *book.owed}}
     return {job: why for job, why in rejected.items() if job not in promised}
 
 
 def _hold(view: View, book: PromiseLedger) -> tuple[Changes, Bools]:
-    """What changes so that who must run does, in the ledger as well; who is not to be asked about.
+    """Return changes that let jobs with a promise run, in the ledger as well, and their rows.
 
     Those with the earliest deadlines first.
     """
@@ -237,7 +230,7 @@ def _victims(view: View, hidden: Bools) -> list[int]:
 
 
 def _rest(view: View, first: Mapping[JobId, Allocation | None], hidden: Bools) -> View:
-    """What the inner policy is shown, beside what was decided."""
+    """The view of the inner policy, beside what was decided."""
     stopped = [view.table.row(job) for job, to in first.items() if to is None]
     after = view.released(np.array(stopped, dtype=np.intp)) if stopped else view
     return after.restrict(~hidden, first)

@@ -1,4 +1,4 @@
-"""What changing a running job costs, and how long it would go on: as far as is known."""
+"""The cost of changing a running job, and how long it would go on: as far as is known."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 
 TINY = 1e-9
-RESTART_S = 30.0  # what a restart costs where there is no estimate
-
-
-def restart_seconds(view: View) -> Floats:
-    """Seconds that a restart costs each row."""
-    if view.knowledge.beliefs is None:
-        return np.full(len(view.table), RESTART_S)
-    cost = view.knowledge.beliefs.restart_s(view.table)
-    return np.where(np.isfinite(cost) & (cost > 0.0), cost, RESTART_S)
 
 
 def live_seconds(view: View) -> Floats:
@@ -26,7 +17,7 @@ def live_seconds(view: View) -> Floats:
     costs = view.knowledge.costs
     if costs is None:
         return seconds
-    for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
+    for row in np.flatnonzero(view.reported()).tolist():
         on = view.allocation(row)
         assert on is not None
         cost = costs.costs(view.job(row), view.cluster.kind_of(on))
@@ -36,7 +27,7 @@ def live_seconds(view: View) -> Floats:
 
 
 def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled: bool) -> float:
-    """How fast a row trains on what it holds, as a part of how fast it would on something else.
+    """A row's speed on what it holds, as a part of that on something else.
 
     By execution plans, of a job that has several; else as believed from its reports, or `pooled`
     from those of its model; else how kinds compare for such jobs, times the number of GPUs; where
@@ -64,7 +55,7 @@ def speed_ratio(view: View, row: int, was: Allocation, to: Allocation, *, pooled
 
 
 def _planned_rate(view: View, row: int, on: Allocation) -> float:
-    """Of a row under the execution plan that comes with what it holds; 0 where it has none."""
+    """Return a row's rate under its execution plan; 0 where it has none."""
     plans, job = view.knowledge.plans, view.job(row)
     if plans is None or not job.plans or not plans.knows(job):
         return 0.0

@@ -14,8 +14,8 @@ import numpy as np
 
 from weft.core.errors import PlanError, WeftError
 from weft.core.model.job import JobId
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.rules import check_plan
 from weft.core.plan.taxonomy import Objective, declare

@@ -17,16 +17,16 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.core.plan.about import Controls
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.policy import recall
+from weft.core.plan.reasons import Blocker, Reason, describe_demand
 from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left, speed_ratio
+from weft.pieces.wrap.restart_costs import live_seconds, seconds_left, speed_ratio
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
@@ -56,7 +56,7 @@ class Fresh:
 
 
 @frozen
-class Steady(Wrapper):
+class SteadyWrapper(Wrapper):
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 
     A job that grows or moves must save `margin` times what the change costs in the time that
@@ -130,7 +130,7 @@ class Steady(Wrapper):
             elif to.gpus >= was.gpus:
                 larger.append((row, was, to))
         if larger:
-            left_s, cost_s = seconds_left(view), np.minimum(restart_seconds(view), fresh.live_s)
+            left_s, cost_s = seconds_left(view), np.minimum(view.restart_seconds(), fresh.live_s)
         for row, was, to in larger:
             saved = left_s[row] * (1.0 - speed_ratio(view, row, was, to, pooled=about.pools))
             mask[row] = not saved > self.margin * cost_s[row]
@@ -143,7 +143,7 @@ class Steady(Wrapper):
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
                 continue
             demand = view.job(view.table.row(name)).demand
-            asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
+            asks = describe_demand(demand, demand.min, view.cluster.kinds)
             reasons[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
         return reasons
 
@@ -159,7 +159,7 @@ class Steady(Wrapper):
 
 
 def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:
-    """When each running attempt began; of one that someone else began, when it last changed."""
+    """The start of each running attempt; of one that someone else began, its last change."""
     attempts = view.table.column(Column.ATTEMPT)
     runs = view.table.column(Column.RAN_RATE) > 0.0
     began = np.where(runs, view.table.column(Column.RAN_SINCE), view.now)
@@ -175,7 +175,7 @@ def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, 
 def _begun(
     view: View, plan: Plan, since: Mapping[JobId, tuple[int, float]]
 ) -> dict[JobId, tuple[int, float]]:
-    """The same once the plan is carried out: what it starts or restarts begins now."""
+    """The starts once the plan is carried out: what it starts or restarts begins now."""
     after = dict(since)
     attempts = view.table.column(Column.ATTEMPT)
     for job, to in plan.changes.items():

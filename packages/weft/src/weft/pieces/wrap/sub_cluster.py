@@ -7,6 +7,7 @@ the others' devices have been cut out: what they count there is what there is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,14 +21,13 @@ from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Bools
-from weft.pieces.wrap.fits import fits
 from weft.stack.ask_policy import ask
 
 Device = tuple[int, int]
 
 
 def decide_among(policy: Policy, part: View) -> Plan:
-    """What the policy decides for the rows of `part`; whatever it promises is there.
+    """The policy's decision for the rows of `part`; whatever it promises is there.
 
     The ledger is left as it was. A plan that could not be carried out in either way changes
     nothing.
@@ -47,7 +47,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
 
 
 def cut_out(part: View, *, host: bool = False) -> Cut:
-    """The same rows on nodes that have only the devices that they hold or that are free.
+    """The rows on nodes that have only the devices that they hold or that are free.
 
     A row that shares a device with a job that is not shown stays as it is, out of sight. With
     `host` CPUs and memory are what is left of them, else each device's equal part.
@@ -79,7 +79,7 @@ class Cut:
 
     @property
     def view(self) -> View:
-        """What a policy is shown."""
+        """The view of the policy."""
         table = self.part.table.pick(np.ones(len(self.part.table), dtype=bool))
         free = Capacity(self.cluster)
         for row, on in enumerate(table.allocations):
@@ -177,3 +177,44 @@ def _host(part: View, node: int) -> tuple[float, float]:
             if piece.node == name:
                 cpus, mem = cpus + piece.cpus, mem + piece.mem_gb
     return max(cpus, 0.0), max(mem, 0.0)
+
+
+def fits(view: View, plan: Plan) -> bool:
+    """True if the ledger has all that a plan promises, and no job joins one that does not share.
+
+    For plans of a policy that was shown a part of what runs: one that counts machines instead
+    of what is free may promise what hidden jobs hold.
+    """
+    if _joins_who_shares_nothing(view, plan):
+        return False
+    mark = view.free.mark()
+    try:
+        return carry_out(view, plan)
+    finally:
+        view.free.rollback(mark)
+
+
+def _joins_who_shares_nothing(view: View, plan: Plan) -> bool:
+    """True if an opportunistic job goes beside a hidden one; others find no room there."""
+    loose = [to for to in plan.changes.values() if to and to.sharing.tier is Tier.OPPORTUNISTIC]
+    if not loose:
+        return False
+    hidden = [on for job, _, on in view.held_out_of_sight() if not job.shareable]
+    return not devices_of(loose).isdisjoint(devices_of(hidden))
+
+
+def devices_of(allocations: Iterable[Allocation]) -> set[tuple[NodeId, int]]:
+    """Every device that one of these is on."""
+    return {(part.node, gpu) for on in allocations for part in on.slices for gpu in part.gpus}
+
+
+def carry_out(view: View, plan: Plan) -> bool:
+    """Change the view's ledger as the plan says; False where that cannot be done."""
+    view.release(plan.changes)
+    try:
+        for to in plan.changes.values():
+            if to is not None:
+                view.free.take(to)
+    except PlanError:
+        return False
+    return True

@@ -25,13 +25,13 @@ from weft.core.errors import InvalidConfig, MakesNoSense
 from weft.core.model.job import Allocation, Config
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Assumes, Controls, Needs, Ties
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.core.spec.registry import get_part
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.parts import Admit, Later, Order, Part, Place, Share, Size, Sizes, follow
+from weft.pieces.parts import Admit, NextDecision, Order, Part, Place, Share, Size, Sizes, follow
 from weft.pieces.size.plans import attach_plans, find_better_plans
 
 NO_ORDER, AS_ASKED, ALONE = "none", "asked", "alone"
@@ -39,7 +39,7 @@ NO_ORDER, AS_ASKED, ALONE = "none", "asked", "alone"
 
 @frozen
 class ComposeMemory:
-    """What the order remembers, and what the size does."""
+    """The memory of the order, and that of the size."""
 
     order: object = None
     size: object = None
@@ -78,11 +78,11 @@ class Compose:
         parts = self._joined()
         return _decide_sizes(view, parts) if parts.sized else _decide_rigid(view, parts)
 
-    def _joined(self) -> Joined:
+    def _joined(self) -> JoinedParts:
         return join_parts(self.order, self.size, self.place, self.admit, self.share)
 
 
-def _decide_rigid(view: View, parts: Joined) -> Plan:
+def _decide_rigid(view: View, parts: JoinedParts) -> Plan:
     """Each job in the size it asks for, one after the other."""
     place = parts.place.placer(view)
     if not parts.shares and (plan := parts.order.settle(view, place)) is not None:
@@ -92,12 +92,12 @@ def _decide_rigid(view: View, parts: Joined) -> Plan:
     return follow(view, ranking, plan)
 
 
-def _decide_sizes(view: View, parts: Joined) -> Plan:
-    """Which jobs take part, in which sizes, where."""
+def _decide_sizes(view: View, parts: JoinedParts) -> Plan:
+    """Decide which jobs take part, in which sizes, where."""
     if view.empty:
         return Plan()
     kept = recall(view, ComposeMemory)
-    later, everybody = Later(), np.ones(len(view.table), dtype=bool)
+    later, everybody = NextDecision(), np.ones(len(view.table), dtype=bool)
     if parts.chooses_by_size:
         sizes = parts.size.choose_sizes(replace(view, memory=kept.size))
         changes = parts.place.assign(view, sizes.wanted)
@@ -110,14 +110,14 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
         running = _running(view, changes)
         if ranking.later is not None:
             rule = ranking.later
-            later = rule if isinstance(rule, Later) else rule(running)
+            later = rule if isinstance(rule, NextDecision) else rule(running)
     if Controls.PLAN in parts.size.about.controls:
         changes = _with_plans(view, changes)
     named = {view.job(row).id: on for row, on in changes.items()}
     return Plan(named, wake_at=later.wake_at, memory=ComposeMemory(later.memory, sizes.memory))
 
 
-def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> Sizes:
+def _choose_among(view: View, parts: JoinedParts, chosen: Bools, memory: object) -> Sizes:
     """Sizes for the jobs that take part, as if the others had left."""
     mark = view.free.mark()
     for row in np.flatnonzero(~chosen & view.running()).tolist():
@@ -133,7 +133,7 @@ def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> S
 def _with_plans(
     view: View, changes: Mapping[int, Allocation | None]
 ) -> dict[int, Allocation | None]:
-    """The same by the plans that the sizes count on; a job without one does not run."""
+    """Changes by the plans that the sizes count on; a job without one does not run."""
     plans, planned = view.knowledge.plans, attach_plans(view, changes)
     for row, on in planned.items():
         job = view.job(row)
@@ -154,7 +154,7 @@ def _running(view: View, changes: dict[int, Allocation | None]) -> Bools:
 
 
 @frozen
-class Joined:
+class JoinedParts:
     """Parts that go together, and what they say about themselves together."""
 
     order: Order
@@ -169,7 +169,7 @@ class Joined:
 
 
 @cache
-def join_parts(order: str, size: str, place: str, admit: str, share: str) -> Joined:
+def join_parts(order: str, size: str, place: str, admit: str, share: str) -> JoinedParts:
     """The parts of these names; a combination that makes no sense is refused with the reason."""
     first: Order = get_part("order", order)
     large: Size = get_part("size", size)
@@ -177,7 +177,7 @@ def join_parts(order: str, size: str, place: str, admit: str, share: str) -> Joi
     start: Admit = get_part("admit", admit or first.admits)
     beside: Share = get_part("share", share)
     elastic = Controls.COUNT in large.about.controls
-    parts = Joined(
+    parts = JoinedParts(
         first,
         large,
         where,
@@ -193,8 +193,8 @@ def join_parts(order: str, size: str, place: str, admit: str, share: str) -> Joi
     return parts
 
 
-def _nonsense(parts: Joined, *, elastic: bool, admit: str) -> str:
-    """Why these parts do not go together; empty where they do."""
+def _nonsense(parts: JoinedParts, *, elastic: bool, admit: str) -> str:
+    """The reason why these parts do not go together; empty where they do."""
     size, place = f"size={parts.size.about.name}", f"place={parts.place.about.name}"
     start, share = f"admit={parts.admit.about.name}", f"share={parts.share.about.name}"
     stops, under = parts.admit.stops, parts.share.with_stops
@@ -259,9 +259,9 @@ def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
 def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share) -> tax.Taxonomy:
     """Each question is answered by the part that decides it; knowledge is shared by all parts."""
     who, how, where = order.about.taxonomy, size.about.taxonomy, place.about.taxonomy
-    known, preempts = tax.Knowledge.NOTHING, tax.Preemption.NEVER
+    known, preempts = tax.NeededKnowledge.NOTHING, tax.Preemption.NEVER
     for part in (order, size, place, admit, share):
-        known |= part.about.taxonomy.knowledge or tax.Knowledge.NOTHING
+        known |= part.about.taxonomy.knowledge or tax.NeededKnowledge.NOTHING
     for part in (size, place, admit):
         preempts |= part.about.taxonomy.preemption or tax.Preemption.NEVER
     return tax.classify(
@@ -270,7 +270,7 @@ def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share
         preempts,
         how.heterogeneity or tax.Heterogeneity.ALIKE,
         how.elasticity or tax.Elasticity.RIGID,
-        share.about.taxonomy.sharing or tax.Sharing.EXCLUSIVE,
-        where.topology or tax.Topology.ANY_NODES,
+        share.about.taxonomy.sharing or tax.DeviceSharing.EXCLUSIVE,
+        where.topology or tax.TopologyKnowledge.ANY_NODES,
         who.fairness or how.fairness or tax.Fairness.NONE,
     )

@@ -1,4 +1,4 @@
-"""Where nothing is elastic: an order decides which jobs run, and no program is needed.
+"""Decisions where nothing is elastic: an order decides, and no program is needed.
 
 All jobs have one size and there is one kind of GPU. The job that needs the fewest GPU-seconds for
 one more end goes first, a start counted for waiting jobs; a gang that small ones keep out goes
@@ -19,8 +19,16 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import fit
-from weft.pieces.order.plain_jobs import charged_service, find_patience, find_plain
-from weft.pieces.order.plain_left import LEAST_S, Estimates, PlainLeft, next_rise, plain_left
+from weft.pieces.order.plain_left import (
+    LEAST_S,
+    LengthEstimates,
+    PlainLeft,
+    charged_service,
+    find_patience,
+    find_plain,
+    next_rise,
+    plain_left,
+)
 from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import clear_reasons, gave_way, say_gave_way
@@ -33,14 +41,14 @@ NOBODY: Floats = np.zeros(0)
 
 
 def is_all_plain(view: View) -> bool:
-    """Whether there is nothing to choose but which jobs run."""
+    """True if there is nothing to choose but which jobs run."""
     return len(view.cluster.kinds) == 1 and bool(find_plain(view).all())
 
 
 def decide_plain(
-    view: View, explained: Floats, before: Estimates, *, pooled: bool
-) -> tuple[Plan, Estimates, Floats]:
-    """Those that end soonest for the GPUs they take run; jobs that may not be stopped stay.
+    view: View, explained: Floats, before: LengthEstimates, *, pooled: bool
+) -> tuple[Plan, LengthEstimates, Floats]:
+    """Run jobs that end soonest for the GPUs they take; jobs that may not be stopped stay.
 
     `explained` are the numbers of jobs that waited before. The plan has no memory; estimates and
     the numbers of jobs that wait from now on are to be kept.
@@ -84,7 +92,7 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
 def _next_look(
     view: View, running: Bools, service: Floats, left: PlainLeft, late_in: Floats
 ) -> float | None:
-    """When a running job is thought to need more than one that waits, or one that waits is late.
+    """The time at which a running job is thought to need more than one that waits, or one is late.
 
     `late_in` are the seconds until it is, or until it is the later one.
     """
@@ -111,7 +119,7 @@ def _explain(
     service: Floats,
     explained: Floats,
 ) -> dict[JobId, str]:
-    """Which jobs take the devices of jobs that stop; and figures for the jobs asked about."""
+    """Jobs that take the devices of jobs that stop; and figures for the jobs asked about."""
     reasons = clear_reasons(view, ~after, explained) | say_gave_way(view, rows)
     most = float(service[after].max(initial=0.0))
     for name in view.asked:

@@ -36,33 +36,44 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.order.finish_time import hasten_late
-from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
-from weft.pieces.order.plain_left import STEP, Estimates
+from weft.pieces.order.plain_left import (
+    STEP,
+    LengthEstimates,
+    charged_service,
+    find_plain,
+    plain_weights,
+)
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
-from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.place.gangs import fewest_nodes, start_parts
 from weft.pieces.place.pairs import find_parted, place_pairs
-from weft.pieces.place.shares import start_parts
 from weft.pieces.share.pair_choices import explain_pairs, share_devices
 from weft.pieces.share.partners import find_partners
 from weft.pieces.share.strangers import share_with_strangers
-from weft.pieces.size.change_seconds import read_costs
-from weft.pieces.size.checkpoint_moves import find_hurried
+from weft.pieces.size.change_seconds import HoldTimes, find_hurried, key_of, read_costs
 from weft.pieces.size.choice_reasons import clear_reasons, explain_changes, gave_way, show_figures
 from weft.pieces.size.configs import find_held, kinds_of, rigid_configs, valid_configs
-from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.plans import attach_plans, explain_plans, find_better_plans
 from weft.policies.weft.plain import decide_plain, is_all_plain
-from weft.policies.weft.program import Choice, Start, choose_alone, find_room, find_wanted, solve
-from weft.policies.weft.values import Gains, Values, find_goodputs
-from weft.solve.multiple_choice import NONE
+from weft.policies.weft.values import (
+    Gains,
+    ProgramChoice,
+    StartPrices,
+    Values,
+    choose_alone,
+    find_goodputs,
+    find_room,
+    find_wanted,
+    solve,
+)
+from weft.solve.few_jobs import NONE
 
 WHERE = tax.classify(
     tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
-    tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
+    tax.NeededKnowledge.SPEEDS | tax.NeededKnowledge.MODELS | tax.NeededKnowledge.PAST_JOBS,
     tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     tax.Heterogeneity.SPEEDS,
     tax.Elasticity.GPUS | tax.Elasticity.BATCH | tax.Elasticity.PLANS,
-    tax.Topology.CONSOLIDATED,
+    tax.TopologyKnowledge.CONSOLIDATED,
     tax.Fairness.FINISH_TIME,
 )
 
@@ -80,7 +91,7 @@ class LastDecision:
     holds: HoldTimes = field(default_factory=HoldTimes)
     waiting: Floats = field(default_factory=lambda: np.zeros(0))
     alone: Floats | None = None
-    estimates: Estimates = field(default_factory=Estimates)
+    estimates: LengthEstimates = field(default_factory=LengthEstimates)
 
 
 @frozen
@@ -116,7 +127,6 @@ class Weft:
 
     @property
     def about(self) -> About:
-        """Decides when something happened."""
         return _about(pools=self.pooled, together=self.share or self.strangers)
 
     def __post_init__(self) -> None:
@@ -133,7 +143,7 @@ class Weft:
                 raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
 
     def decide(self, view: View) -> Plan:
-        """What each job holds alone, and which jobs join which where strangers may share."""
+        """The plan for each job alone, and which jobs join which where strangers may share."""
         return share_with_strangers(view, self._decide) if self.strangers else self._decide(view)
 
     def _decide(self, view: View) -> Plan:
@@ -166,7 +176,7 @@ class Weft:
     def _values(
         self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None
     ) -> Values:
-        """What sizes are worth to rows, at the prices of the last decision."""
+        """The worth of sizes to rows, at the prices of the last decision."""
         goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
         best = np.maximum(goodput.max(axis=1), 1e-12)
         plain = find_plain(view) & (not self.share)  # ranks would part jobs that share
@@ -193,7 +203,7 @@ class Weft:
         self,
         values: Values,
         held: Floats,
-        choice: Choice,
+        choice: ProgramChoice,
         holds: HoldTimes,
         last: LastDecision | None,
     ) -> Plan:
@@ -229,7 +239,7 @@ class Weft:
         )
 
     def _with_batches(
-        self, values: Values, choice: Choice, better: dict[int, Allocation]
+        self, values: Values, choice: ProgramChoice, better: dict[int, Allocation]
     ) -> dict[JobId, Allocation | None]:
         """The changes, with the batch that a job is best to begin with, and `better` plans.
 
@@ -238,7 +248,7 @@ class Weft:
         view = values.view
         changes = attach_plans(view, choice.changes)
         planned: dict[JobId, Allocation | None] = {}
-        for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
+        for row in np.flatnonzero(view.reported()).tolist():
             on = view.allocation(row)
             if on is not None and on.batch is not None and row not in changes:
                 planned[view.job(row).id] = replace(on, batch=None)
@@ -256,7 +266,7 @@ class Weft:
 @cache
 def _about(*, pools: bool, together: bool) -> About:
     shares = Controls.SHARE if together else Controls.NOTHING
-    side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
+    side = tax.DeviceSharing.SIDE_BY_SIDE if together else tax.DeviceSharing.EXCLUSIVE
     return About(
         "weft",
         "our own",
@@ -269,20 +279,19 @@ def _about(*, pools: bool, together: bool) -> About:
     )
 
 
-def _start_from(last: LastDecision | None) -> Start:
-    """The last prices."""
+def _start_from(last: LastDecision | None) -> StartPrices:
     if last is None or not len(last.prices):
-        return Start()
-    return Start(last.prices, last.prices if last.alone is None else last.alone)
+        return StartPrices()
+    return StartPrices(last.prices, last.prices if last.alone is None else last.alone)
 
 
 def _is_there(view: View, row: int, on: Allocation) -> bool:
-    """Whether a row holds just these devices."""
+    """True if a row holds just these devices."""
     was = view.allocation(row)
     return was is not None and was.devices == on.devices
 
 
-def _find_lost(values: Values, held: Floats, choice: Choice) -> list[str]:
+def _find_lost(values: Values, held: Floats, choice: ProgramChoice) -> list[str]:
     """Models and kinds of rows that were planned to something slower, or to nothing."""
     view, speed = values.view, choice.worth.speed
     lost = []
@@ -293,7 +302,7 @@ def _find_lost(values: Values, held: Floats, choice: Choice) -> list[str]:
     return lost
 
 
-def _say_prices(view: View, choice: Choice) -> dict[str, float]:
+def _say_prices(view: View, choice: ProgramChoice) -> dict[str, float]:
     """The gap to the best and what a GPU of each kind is worth now, for people."""
     prices = zip(view.cluster.kinds, choice.answer.prices.tolist(), strict=False)
     return {"gap": float(choice.answer.gap), **{f"price {kind}": price for kind, price in prices}}
@@ -302,7 +311,7 @@ def _say_prices(view: View, choice: Choice) -> dict[str, float]:
 # ---- The same with two jobs on the same devices, where both together gain
 
 
-def choose_shared(values: Values, held: Floats, start: Start) -> Choice:
+def choose_shared(values: Values, held: Floats, start: StartPrices) -> ProgramChoice:
     """The program for every job alone, then the best answer with pairs."""
     view, configs = values.view, values.configs
     together = values.of(held)
@@ -314,7 +323,7 @@ def choose_shared(values: Values, held: Floats, start: Start) -> Choice:
     improve = share_devices(view, configs, together, worth, held, partners)
     answer, pairs = improve(alone, lambda value: solve(values, value, apart, start.shared, room))
     changes = place_pairs(view, find_wanted(configs, answer), pairs, partners)
-    return Choice(worth, answer, changes, pairs, alone.prices)
+    return ProgramChoice(worth, answer, changes, pairs, alone.prices)
 
 
 # ---- How much a second of each job weighs for the mean completion time: by rank of what is
@@ -335,7 +344,7 @@ def rank_weights(left: Floats, shape: float = 0.6) -> Floats:
 
 
 def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
-    """The same, with one weight for all of `among` that have as much left: their mean.
+    """Weights with one for all of `among` that have as much left: their mean.
 
     Whose rank is the higher then says nothing, and what a change costs decides between them.
     """
@@ -348,7 +357,7 @@ def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
 
 
 def flatten_large(weights: Floats, left: Floats, large_s: float) -> Floats:
-    """The same, with one weight for all that have more than `large_s` left: their mean.
+    """Weights with one for all that have more than `large_s` left: their mean.
 
     Among them ranks would only start the largest last, and the whole work would end later.
     """

@@ -1,4 +1,4 @@
-"""What is predicted of all rows of a table at once.
+"""Predictions for all rows of a table at once.
 
 Jobs that have not run yet differ by their groups alone, so they are asked for by chain of groups,
 and what was found is kept until the next end.
@@ -14,12 +14,18 @@ import numpy as np
 from weft.core.knowledge.prediction import LEAST_S
 from weft.core.model.job import Job
 from weft.core.state.cells import Floats
-from weft.core.state.table import Bools, Table
-from weft.predict.alike.blend import Blend, index_of_one
-from weft.predict.alike.lookup import NOBODY, Ids, Lookup
-from weft.predict.alike.mixture import Block, Sample
+from weft.core.state.table import Bools, JobTable
+from weft.predict.alike.mixture import (
+    NOBODY,
+    Blend,
+    Block,
+    Ids,
+    Lookup,
+    WeightedLengths,
+    index_of_one,
+)
 from weft.predict.alike.rings import Rings
-from weft.predict.traits import GROUPS, Key, Level, levels_of
+from weft.predict.traits import GROUPS, Key, TraitGroup, levels_of
 
 Ask = Callable[[Blend], Floats]
 FEW = 8  # chains that are sooner asked for one by one
@@ -29,13 +35,15 @@ MOST_GROUPS = 400_000  # that were asked for: then all that is derived is droppe
 class Many:
     """Everything here follows from the rings: it is neither saved nor copied."""
 
-    def __init__(self, rings: Rings, sample: Callable[[Key], Sample | None], shrink: float) -> None:
+    def __init__(
+        self, rings: Rings, sample: Callable[[Key], WeightedLengths | None], shrink: float
+    ) -> None:
         self._rings, self._sample, self._shrink = rings, sample, shrink
         self._begin()
 
     def _begin(self) -> None:
         self._lookup = Lookup()
-        self._rows = Rows(self._lookup)
+        self._rows = ChainRows(self._lookup)
         self._kept: dict[Hashable, tuple[Floats, Floats]] = {}
 
     def forget(self, job: Job) -> None:
@@ -44,13 +52,13 @@ class Many:
         if len(self._lookup) > MOST_GROUPS:
             self._begin()
 
-    def blend(self, table: Table, now: float) -> tuple[Blend, Groups, Floats]:
+    def blend(self, table: JobTable, now: float) -> tuple[Blend, GroupChains, Floats]:
         """Of every row, with its groups and what it has executed."""
         groups, attained = self._look_at(table, now)
         ids = groups.chains[groups.of_row]
         return Blend(self._lookup, ids, attained, self._shrink), groups, attained
 
-    def each(self, table: Table, now: float, what: Hashable, ask: Ask, state: int) -> Floats:
+    def each(self, table: JobTable, now: float, what: Hashable, ask: Ask, state: int) -> Floats:
         """Rows x answers of `ask`; `what` names the question, `state` the time of what was kept."""
         groups, attained = self._look_at(table, now)
         fresh: Bools = attained <= 0.0
@@ -62,8 +70,8 @@ class Many:
         room = (groups.limits_s - attained)[:, None]
         return np.minimum(answers, room) if np.isfinite(room).any() else answers
 
-    def mean_of_first(self, table: Table, now: float) -> Floats:
-        """Of each row that has not run the seconds per job of all such rows that are alike."""
+    def mean_of_first(self, table: JobTable, now: float) -> Floats:
+        """Return the mean seconds of similar rows that have not run; infinite for the others."""
         groups, attained = self._look_at(table, now)
         fresh: Bools = attained <= 0.0
         chains, where, counts = np.unique(
@@ -75,7 +83,7 @@ class Many:
             means[fresh] = blend.mean_of_many(counts.astype(float))[where]
         return means
 
-    def index_at(self, table: Table, attained: Floats) -> Floats:
+    def index_at(self, table: JobTable, attained: Floats) -> Floats:
         """The index of each row when it has executed for so long, rows x times."""
         groups = self._groups_of(table)
         first, where = _find_alike(np.column_stack([groups.of_row, attained]))
@@ -86,7 +94,7 @@ class Many:
         return np.maximum(index, 1.0 / np.maximum(groups.limits_s[:, None] - attained, LEAST_S))
 
     def _index_of(self, chains: Ids, ages: Floats) -> Floats:
-        """Of each chain at each of its ages, chains x ages."""
+        """Return the index of each chain at each of its ages, chains x ages."""
         if len(chains) <= FEW:
             blocks = [[self._lookup.cells(i) for i in chain] for chain in chains.tolist()]
             index = [index_of_one(*block, self._shrink) for block in zip(blocks, ages, strict=True)]
@@ -95,19 +103,19 @@ class Many:
         blended = Blend(self._lookup, ids, ages.ravel(), self._shrink).index()
         return blended.reshape(ages.shape)
 
-    def blocks(self, levels: Sequence[Level]) -> list[Block]:
+    def blocks(self, levels: Sequence[TraitGroup]) -> list[Block]:
         """The samples of some groups, in order."""
         for level in levels:
             self._lookup.number(level.key)
         self._lookup.refresh(self._rings.changed, self._sample)
         return [self._lookup.block(level.key) for level in levels]
 
-    def _groups_of(self, table: Table) -> Groups:
+    def _groups_of(self, table: JobTable) -> GroupChains:
         groups = self._rows.of(table)
         self._lookup.refresh(self._rings.changed, self._sample)
         return groups
 
-    def _look_at(self, table: Table, now: float) -> tuple[Groups, Floats]:
+    def _look_at(self, table: JobTable, now: float) -> tuple[GroupChains, Floats]:
         """Groups of the rows, and seconds that each has executed on what it asked for."""
         groups = self._groups_of(table)
         served, need = table.service(now), table.need
@@ -115,7 +123,7 @@ class Many:
         return groups, np.maximum(attained, 0.0)
 
     def _of_chains(
-        self, groups: Groups, fresh: Bools, what: Hashable, ask: Ask, state: int
+        self, groups: GroupChains, fresh: Bools, what: Hashable, ask: Ask, state: int
     ) -> Floats:
         """Answers of chains before their first second, worked out where something changed."""
         count = len(groups.chains)
@@ -134,7 +142,7 @@ class Many:
 
 
 def _find_alike(rows: Floats) -> tuple[Ids, Ids]:
-    """Which rows are the first of their kind, and of each row which of these it is like."""
+    """The rows that are the first of their kind, and for each row the one that it is like."""
     seen: dict[bytes, int] = {}
     whole = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
     where = np.array([seen.setdefault(row, len(seen)) for row in whole], dtype=np.intp)
@@ -146,7 +154,7 @@ def _find_alike(rows: Floats) -> tuple[Ids, Ids]:
 # ---- which groups the rows of a table belong to: found once per job, then read by number
 
 
-class Groups(NamedTuple):
+class GroupChains(NamedTuple):
     """Chains of groups: of each row its number, and of each number its groups, narrowest first.
 
     `limits_s` are time limits, infinite where a row has none.
@@ -157,7 +165,7 @@ class Groups(NamedTuple):
     limits_s: Floats
 
 
-class Rows:
+class ChainRows:
     """Chains by order of submission; a job that was replaced by another is looked at again."""
 
     def __init__(self, lookup: Lookup) -> None:
@@ -170,7 +178,7 @@ class Rows:
         self._jobs: dict[int, Job] = {}  # held, so that no other job can have its address
         self._seq_of: dict[int, int] = {}
 
-    def of(self, table: Table) -> Groups:
+    def of(self, table: JobTable) -> GroupChains:
         """The chains of a table's rows."""
         seq = table.seq.astype(np.intp)
         if len(seq) and seq[-1] >= len(self._of_seq):
@@ -178,7 +186,7 @@ class Rows:
         addresses = np.fromiter(map(id, table.jobs), np.intp, len(table))
         for row in np.flatnonzero(self._seen[seq] != addresses).tolist():
             self._note(int(seq[row]), table.jobs[row])
-        return Groups(self._of_seq[seq], self._chains, self._limits[seq])
+        return GroupChains(self._of_seq[seq], self._chains, self._limits[seq])
 
     def chain(self, job: Job) -> int:
         """The number of a job's chain."""

@@ -1,26 +1,126 @@
-"""What jobs alike took, in whatever way they ended, given how far a job has come."""
+"""Lengths of jobs alike, in whatever way they ended, given how far a job has come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from weft.core.errors import bad_values
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
-from weft.predict.alike.blend import Blend
+from weft.core.state.table import JobTable
 from weft.predict.alike.many import Many
-from weft.predict.alike.rings import Rings
-from weft.predict.alike.single import Predicted, Single, class_name
+from weft.predict.alike.mixture import (
+    Blend,
+    Block,
+    WeightedLengths,
+    effective,
+    mix,
+    mix_sorted,
+    prior,
+    quantile,
+)
+from weft.predict.alike.rings import NO_ENDS, Rings, is_of
 from weft.predict.calibration import LANDMARKS_S, Scoreboard, age_class, score
-from weft.predict.traits import Key, Level, levels_of
+from weft.predict.traits import GROUPS, Key, TraitGroup, levels_of
+
+LAST_ENDS = 5
+SHRINK_FAILURES = 4.0
+NOTHING = WeightedLengths(np.zeros(0), np.zeros(0))
+
+
+class Predicted(NamedTuple):
+    """The class of a prediction, its 0.1, 0.5 and 0.9 quantiles, and the range that was given."""
+
+    name: str
+    quantiles: list[float]
+    low: float
+    high: float
+
+
+def class_name(position: int, age: int) -> str:
+    """Predictions that are scored together: by the group that says most, and by age."""
+    return f"{GROUPS[position]}/{age}"
+
+
+class Single:
+    """Asks the rings about one job at a time."""
+
+    def __init__(self, rings: Rings, scores: Scoreboard, half: float, shrink: float) -> None:
+        self._rings, self._scores = rings, scores
+        self._half, self._shrink = half, shrink
+
+    def sample(self, key: Key) -> WeightedLengths | None:
+        """The ends of a group with weights; where a tenant drifts, the newest count more."""
+        ring = self._rings.get(key)
+        if ring is None:
+            return None
+        drifts = any(is_of(key, tenant) for tenant in self._scores.drifting)
+        return ring.sample(self._half / 2.0 if drifts else self._half)
+
+    def predict(
+        self, levels: Sequence[TraitGroup], blocks: Sequence[Block], attained: float
+    ) -> Predicted:
+        """Quantiles and range of the time left of a job that has executed for `attained` s.
+
+        `blocks` are the samples of its levels.
+        """
+        blended, parts = mix_sorted(blocks, attained, self._shrink)
+        name = class_name(levels[parts.index(max(parts))].position, age_class(attained))
+        alpha = self._scores.alpha(name)
+        p = (*INTERVAL, alpha / 2.0, 1.0 - alpha / 2.0)
+        left = np.maximum(quantile(blended, p) - attained, LEAST_S)
+        *quantiles, low, high = left.tolist()
+        return Predicted(name, quantiles, low if low > LEAST_S else 0.0, high)
+
+    def basis(self, levels: Sequence[TraitGroup]) -> Basis:
+        """The group that says most."""
+        if not self._rings.ends:
+            return Basis()
+        _, parts = self._mix(levels, 0.0)
+        most = int(np.argmax(parts))
+        ring = self._rings.get(levels[most].key) or NO_ENDS
+        n = effective((self.sample(levels[most].key) or NOTHING).w)
+        return Basis(
+            levels[most].words(len(ring.lengths)), len(ring.lengths), n, parts[most], ring.newest
+        )
+
+    def coverage(self, levels: Sequence[TraitGroup], attained: float) -> tuple[int, float]:
+        """The number of ranges like this job's that were scored, and the part that was right."""
+        _, parts = self._mix(levels, attained)
+        position = levels[int(np.argmax(parts))].position
+        return self._scores.coverage(class_name(position, age_class(attained)))
+
+    def risk(self, levels: Sequence[TraitGroup]) -> Risk:
+        """Return the risk by the last five ends of the narrowest group, and the next's rate."""
+        known = [(level, self._rings.get(level.key)) for level in levels]
+        ends = [(level, ring) for level, ring in known if ring is not None]
+        if not ends:
+            return Risk()
+        level, ring = ends[0]
+        wider = ends[1][1] if len(ends) > 1 else ring
+        last = ring.failed[-LAST_ENDS:]
+        p = failure_chance(sum(last), len(last), sum(wider.failed) / len(wider.failed))
+        lengths = [x for x, bad in zip(ring.lengths, ring.failed, strict=True) if bad][-LAST_ENDS:]
+        after_s = sum(lengths) / len(lengths) if lengths else 0.0
+        return Risk(p, ring.streak(), len(last), after_s, level.words(len(last)))
+
+    def _mix(
+        self, levels: Sequence[TraitGroup], attained: float
+    ) -> tuple[WeightedLengths, list[float]]:
+        samples = [self.sample(level.key) or NOTHING for level in levels]
+        return mix(samples, attained, self._shrink, prior(attained))
+
+
+def failure_chance(failed: int, count: int, wider_rate: float) -> float:
+    """Of jobs whose last `count` ends alike had that many failures, in a group with this rate."""
+    return (failed + SHRINK_FAILURES * wider_rate) / (count + SHRINK_FAILURES)
 
 
 @dataclass
@@ -43,7 +143,7 @@ class Alike:
     unknown: Literal["first", "prior", "last"] = "last"
     groups: int = 50_000
 
-    asks = Asks()
+    asks = PredictorNeeds()
     label = "alike"
     fits = None
 
@@ -72,8 +172,8 @@ class Alike:
 
     # ---- what is asked
 
-    def remaining(self, table: Table, now: float) -> Floats:
-        """What `point` says about each row's time left."""
+    def remaining(self, table: JobTable, now: float) -> Floats:
+        """Each row's time left as `point` has it."""
         if self.point == "mean" or self._knows_nothing:
             return self.mean(table, now)
         if self.point == "first":
@@ -85,38 +185,36 @@ class Alike:
     def _knows_nothing(self) -> bool:
         return not self._rings.ends and self.unknown != "prior"
 
-    def mean(self, table: Table, now: float) -> Floats:
+    def mean(self, table: JobTable, now: float) -> Floats:
         """Expected seconds left of each row; before any end as `unknown` says."""
         if self._knows_nothing:
             return np.full(len(table), LEAST_S if self.unknown == "first" else np.inf)
         left = self._many.each(table, now, "mean", lambda b: b.mean_left()[:, None], self._state)
         return np.maximum(left[:, 0], LEAST_S)
 
-    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+    def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         """Rows x p: seconds left that a part `p` of such jobs stay within."""
         p = tuple(p)
         left = self._many.each(table, now, p, lambda b: b.quantiles_left(p), self._state)
         return np.maximum(left, LEAST_S)
 
-    def ranges(self, table: Table, now: float) -> Floats:
+    def ranges(self, table: JobTable, now: float) -> Floats:
         """Rows x 3: from, about, to; as wide as ranges of the same class had to be."""
         left = self._many.each(table, now, "ranges", self._ranges, self._state)
         return np.maximum(left, LEAST_S)
 
-    def index(self, table: Table, now: float) -> Floats:
+    def index(self, table: JobTable, now: float) -> Floats:
         """The highest chance to end per second of execution."""
         left = self._many.each(table, now, "index", lambda b: b.index()[:, None], self._state)
         return left[:, 0]
 
-    def index_at(self, table: Table, now: float, attained: Floats) -> Floats:  # noqa: ARG002
-        """The same once each row has executed for so long."""
+    def index_at(self, table: JobTable, now: float, attained: Floats) -> Floats:  # noqa: ARG002
         return self._many.index_at(table, attained)
 
-    def known_lengths(self, table: Table, now: float) -> Floats:  # noqa: ARG002 - of the protocol
-        """No length is certain."""
+    def known_lengths(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002 - of the protocol
         return np.full(len(table), np.inf)
 
-    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+    def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row."""
         u = rng.random(len(table))
         if not len(table):
@@ -134,7 +232,7 @@ class Alike:
         return self._single.basis(levels_of(job))
 
     def scores(self) -> Calibration:
-        """How well predictions did, by class."""
+        """Scores of predictions, by class."""
         return self._scores.report()
 
     # ---- what happens
@@ -177,7 +275,6 @@ class Alike:
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         noted = {JobId(job): Predicted(*values) for job, *values in saved["noted"]}
         self._rings.load(saved["alike"])
         self._scores.load(saved["scores"])
@@ -185,7 +282,7 @@ class Alike:
         self._derive()
 
     def _score(
-        self, job: Job, levels: tuple[Level, ...], noted: Predicted | None, length: float
+        self, job: Job, levels: tuple[TraitGroup, ...], noted: Predicted | None, length: float
     ) -> None:
         """The prediction at submission, and those of each age that the job came to.
 

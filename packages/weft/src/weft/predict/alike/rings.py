@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.frozen import frozen
-from weft.predict.alike.mixture import Sample, decayed
+from weft.predict.alike.mixture import WeightedLengths, decayed
 from weft.predict.traits import OF_TENANT, Key
 
 FEWEST_S = 0.5  # no end is shorter: a length of 0 says nothing of how many times as long others are
@@ -30,9 +30,9 @@ class Ring:
         lengths = (*self.lengths[-most + 1 :], max(length, FEWEST_S))
         return Ring(lengths, (*self.failed[-most + 1 :], failed), at, self.count + 1)
 
-    def sample(self, half: float) -> Sample:
+    def sample(self, half: float) -> WeightedLengths:
         """Lengths, newest last, with weights that halve every `half` ends."""
-        return Sample(np.array(self.lengths), decayed(len(self.lengths), half))
+        return WeightedLengths(np.array(self.lengths), decayed(len(self.lengths), half))
 
     def streak(self) -> int:
         """Failures in a row, up to the newest end."""
@@ -44,7 +44,7 @@ NO_ENDS = Ring()
 
 
 def is_of(key: Key, tenant: str) -> bool:
-    """Whether a group is of this tenant's jobs alone."""
+    """True if a group is of this tenant's jobs alone."""
     return key[0] in OF_TENANT and key[1] == tenant
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
-from math import isnan
+from math import isnan, log, log1p, nan
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -15,16 +17,89 @@ from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig, bad_values
 from weft.core.events.job_end import Ended
-from weft.core.knowledge.fits import Fit, Fits
-from weft.core.knowledge.prediction import INTERVAL, LEAST_S
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S, DueFit, Fits
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
-from weft.predict.alike.predictor import Alike
-from weft.predict.alike.single import Predicted
+from weft.core.state.table import JobTable
+from weft.predict.alike.predictor import Alike, Predicted
 from weft.predict.calibration import LANDMARKS_S, LEVELS, age_class, score
-from weft.predict.learned.features import RecentEnds, Row
-from weft.predict.traits import Level
+from weft.predict.past_ends import LATEST_S, gpus_of
+from weft.predict.traits import TraitGroup, group_of
+
+KEPT = 50  # ends of each size, user and program
+FEW, SOME = 5, 20
+MOST_KEYS = 20_000
+
+Row = tuple[float, ...]
+
+
+class RecentEnds:
+    """The last ends of each size, user and program, and when a size was last submitted."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, deque[float]] = {}  # logarithms of seconds, newest last
+        self._submitted: dict[str, float] = {}
+
+    def row(self, job: Job) -> Row:
+        """GPUs, time, lengths of the last ends of all, its size, user and program; nan if none."""
+        size, user, program = keys_of(job)
+        when = datetime.fromtimestamp(min(max(job.submitted, 0.0), LATEST_S), UTC)
+        gap_s = max(job.submitted - self._submitted.get(size, nan), 0.0)
+        return (
+            gpus_of(job),
+            float(when.hour),
+            float(when.weekday()),
+            log1p(gap_s),
+            *self._lengths(""),
+            *self._lengths(size),
+            *self._lengths(user),
+            *self._lengths(program),
+        )
+
+    def count(self, job: Job) -> int:
+        """Known ends of its program; 0 if there are none."""
+        program = keys_of(job)[2]
+        return len(self._ends.get(program, ())) if program else 0
+
+    def note_submitted(self, job: Job) -> None:
+        """Its size was submitted now."""
+        self._submitted[keys_of(job)[0]] = job.submitted
+
+    def add(self, job: Job, seconds: float) -> None:
+        """One more end."""
+        for key in ("", *keys_of(job)):
+            ends = self._ends.pop(key, None) or deque(maxlen=KEPT)
+            ends.append(log(max(seconds, 1.0)))
+            self._ends[key] = ends  # the last that was touched
+        while len(self._ends) > MOST_KEYS:
+            del self._ends[next(iter(self._ends))]
+
+    def save(self) -> Any:
+        """As values that JSON has."""
+        return [{key: [*ends] for key, ends in self._ends.items()}, self._submitted]
+
+    def load(self, saved: Any) -> None:
+        """Restore what `save` returned."""
+        ends, submitted = saved
+        self._ends = {str(key): deque(map(float, of), maxlen=KEPT) for key, of in ends.items()}
+        self._submitted = {str(size): float(at) for size, at in submitted.items()}
+
+    def _lengths(self, key: str) -> Iterator[float]:
+        """The last, the mean of few and of all that are kept, and the longest of some."""
+        ends: Sequence[float] = tuple(self._ends.get(key, ()))
+        if not ends:
+            yield from (nan, nan, nan, nan)
+            return
+        few = ends[-FEW:]
+        yield from (ends[-1], sum(few) / len(few), sum(ends) / len(ends), max(ends[-SOME:]))
+
+
+def keys_of(job: Job) -> tuple[str, str, str]:
+    """Size, user and program, each with its name in front."""
+    launch = job.launch
+    program = group_of(launch) if launch is not None and launch.command else job.model or job.app
+    return f"gpus {gpus_of(job):g}", f"user {job.owner}", program and f"program {program}"
+
 
 FEWEST = 100  # ends for the first model
 GROWN = 1.2  # times as many ends: it is fitted again
@@ -73,8 +148,8 @@ class Learned(Alike):
 
     # ---- what is asked
 
-    def mean(self, table: Table, now: float) -> Floats:
-        """Of the log-normal distribution that has these quantiles."""
+    def mean(self, table: JobTable, now: float) -> Floats:
+        """Mean of the log-normal distribution that has these quantiles."""
         left = super().mean(table, now)
         if self._forest is None or not len(table):
             return left
@@ -82,8 +157,7 @@ class Learned(Alike):
         sigma = np.log(high / low) / (SIGMAS[-1] - SIGMAS[0])
         return self._blend(table, left, middle * np.exp(sigma**2 / 2.0))
 
-    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
-        """Rows x p."""
+    def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
         left = super().quantiles(table, now, p)
         if self._forest is None or not len(table):
             return left
@@ -91,14 +165,14 @@ class Learned(Alike):
         model = np.array([_interpolate(row, sigmas) for row in self._model_left(table, now)])
         return self._blend(table, left, model)
 
-    def ranges(self, table: Table, now: float) -> Floats:
+    def ranges(self, table: JobTable, now: float) -> Floats:
         """Quantiles as wide as they had to be so far."""
         if self._forest is None:
             return super().ranges(table, now)
         alpha = self._scores.alpha(CLASS)
         return self.quantiles(table, now, (alpha / 2.0, 0.5, 1.0 - alpha / 2.0))
 
-    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+    def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
         """One possible future of each row."""
         if self._forest is None or not len(table):
             return super().draw(table, now, rng)
@@ -107,7 +181,7 @@ class Learned(Alike):
         left: Floats = np.exp(middle + sigma * rng.standard_normal(len(table)))
         return np.maximum(left, LEAST_S)
 
-    def _model_left(self, table: Table, now: float) -> Floats:
+    def _model_left(self, table: JobTable, now: float) -> Floats:
         """Rows x levels: seconds left by the trees alone."""
         ran = table.ran(now)
         ages = [age_class(seconds) for seconds in ran.tolist()]
@@ -126,7 +200,7 @@ class Learned(Alike):
     def _row(self, job: Job) -> Row:
         return self._open.get(job.id) or self._recent.row(job)
 
-    def _blend(self, table: Table, alike: Floats, model: Floats) -> Floats:
+    def _blend(self, table: JobTable, alike: Floats, model: Floats) -> Floats:
         """By factors, and by how many ends of a job's program are known."""
         ends = np.array([self._recent.count(job) for job in table.jobs], dtype=float)
         part = ends / np.maximum(ends + self.trust, 1e-9)
@@ -175,9 +249,9 @@ class Learned(Alike):
                 self.adopt(self._fit().make())
 
     def _score(
-        self, job: Job, levels: tuple[Level, ...], noted: Predicted | None, length: float
+        self, job: Job, levels: tuple[TraitGroup, ...], noted: Predicted | None, length: float
     ) -> None:
-        """What was said at submission; before there is a model, what `alike` says."""
+        """Score what was said at submission; before there is a model, what `alike` says."""
         if self._forest is None:
             super()._score(job, levels, noted, length)
         elif noted is not None:
@@ -188,15 +262,14 @@ class Learned(Alike):
 
     @property
     def fits(self) -> Fits | None:  # type: ignore[override]
-        """Itself."""
         return self
 
-    def _fit(self) -> Fit:
+    def _fit(self) -> DueFit:
         ends = self._fitted[0]
         rows = self._past[: len(self._past) - (self._ended - ends)][-self.most :]
-        return Fit(ends, partial(fit, rows, ends))
+        return DueFit(ends, partial(fit, rows, ends))
 
-    def wanted(self) -> Fit | None:
+    def wanted(self) -> DueFit | None:
         """The model that is due."""
         return self._fit() if self._due else None
 
@@ -208,7 +281,7 @@ class Learned(Alike):
         self._due = model["ends"] < self._fitted[0]
 
     def save(self) -> Any:
-        """What `alike` keeps, the rows, and the model."""
+        """The memory of `alike`, the rows, and the model."""
         return {
             **super().save(),
             "recent": self._recent.save(),
@@ -219,7 +292,6 @@ class Learned(Alike):
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         super().load(saved)
         self._recent.load(saved["recent"])
         self._open = {JobId(job): tuple(map(_number, row)) for job, *row in saved["open"]}
@@ -264,7 +336,7 @@ FARTHEST = 1e300  # a threshold that JSON has
 Ints = NDArray[np.intp]
 
 
-class Tree(NamedTuple):
+class DecisionTree(NamedTuple):
     """Nodes: rows not above the threshold, or without a number where `lost` says so, go left."""
 
     feature: Ints
@@ -275,7 +347,7 @@ class Tree(NamedTuple):
     value: Floats
 
     def follow(self, x: Floats) -> Floats:
-        """What it says about rows x features."""
+        """The tree's answers for rows x features."""
         at = np.zeros(len(x), dtype=np.intp)
         rows = np.arange(len(x))
         while (inner := self.left[at] > 0).any():
@@ -289,7 +361,7 @@ class Forest(NamedTuple):
     """One sum of trees for each of the levels."""
 
     bases: tuple[float, ...]
-    trees: tuple[tuple[Tree, ...], ...]
+    trees: tuple[tuple[DecisionTree, ...], ...]
 
     def predict(self, x: Floats) -> Floats:
         """Rows x levels, in order: logarithms of the seconds left."""
@@ -304,7 +376,10 @@ class Forest(NamedTuple):
         """From plain values, as `fit` gives them."""
         read = (np.intp, float, np.intp, np.intp, np.intp, float)
         trees = tuple(
-            tuple(Tree(*(np.array(c, t) for c, t in zip(tree, read, strict=True))) for tree in of)
+            tuple(
+                DecisionTree(*(np.array(c, t) for c, t in zip(tree, read, strict=True)))
+                for tree in of
+            )
             for of in saved["trees"]
         )
         return cls(tuple(map(float, saved["bases"])), trees)

@@ -1,4 +1,4 @@
-"""What a service and a process that works for it tell each other, and how it is packed."""
+"""Messages between a service and a process that works for it, and how they are packed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TookTooMuch(EngineError):  # noqa: N818 - as the others
 
 
 @frozen
-class Work:
-    """What is to be done: called with someone to report to. `cpu_s` is what it may take."""
+class WorkRequest:
+    """Work to be done: called with someone to report to. `cpu_s` is what it may take."""
 
     do: Callable[[Report], Any]
     cpu_s: float
@@ -30,14 +30,14 @@ class Work:
 
 @frozen
 class News:
-    """What the work reports on its way."""
+    """A report of the work on its way."""
 
     value: Any
 
 
 @frozen
-class Done:
-    """What the work came to: a value, or the error that ended it."""
+class WorkResult:
+    """The result of the work: a value, or the error that ended it."""
 
     value: Any = None
     error: BaseException | None = None
@@ -79,7 +79,7 @@ class _Finding(pickle.Unpickler):
         return job
 
 
-def pack_work(work: Work, known: Jobs) -> tuple[bytes, Jobs]:
+def pack_work(work: WorkRequest, known: Jobs) -> tuple[bytes, Jobs]:
     """A frame with work, packed so that others can go on, and its jobs, which are known then.
 
     Both sides keep the jobs of the last work, so that thousands of waiting jobs are sent once.
@@ -93,11 +93,11 @@ def pack_work(work: Work, known: Jobs) -> tuple[bytes, Jobs]:
     return length + fresh.getvalue() + body.getvalue(), packer.jobs
 
 
-def read_work(source: io.BufferedIOBase | Any, known: Jobs) -> tuple[Work, Jobs]:
-    """What `pack_work` packed, and its jobs; EOFError if the other side has gone."""
+def read_work(source: io.BufferedIOBase | Any, known: Jobs) -> tuple[WorkRequest, Jobs]:
+    """The request that `pack_work` packed, and its jobs; EOFError if the other side has gone."""
     body = io.BytesIO(_read_body(source))
     unpacker = _Finding(body, known | pickle.load(body))  # noqa: S301 - through a pipe of ours
-    work: Work = unpacker.load()
+    work: WorkRequest = unpacker.load()
     return work, unpacker.jobs
 
 

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from weft.core.errors import EngineError
 from weft.runtime.aside.messages import (
-    Done,
     Jobs,
     News,
     Report,
     TookTooMuch,
-    Work,
+    WorkRequest,
+    WorkResult,
     pack_work,
     read_frame,
 )
@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 SLOWEST = 20.0  # seconds of the clock for one of CPU time: others may need the machine
 START_S = 60.0
+ENDING_S = 5.0
 
 
 class AsideProcess:
@@ -56,12 +57,14 @@ class AsideProcess:
         """
         with self._turn:
             process = self._started()
-            frame, self._known = pack_work(Work(do, self._cpu_s), self._known)
+            frame, self._known = pack_work(WorkRequest(do, self._cpu_s), self._known)
             watch = threading.Timer(START_S + SLOWEST * self._cpu_s, process.kill)
             watch.start()
             try:
                 done = self._ask(process, frame, report)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDING_S)  # its own end, and not ours, says why
                 raise self._describe_end(process) from error
             except BaseException:  # the receiver wants no more reports
                 self._describe_end(process)
@@ -83,13 +86,13 @@ class AsideProcess:
             process.wait()
             self._forget(process)
 
-    def _ask(self, process: subprocess.Popen[bytes], frame: bytes, report: Report) -> Done:
+    def _ask(self, process: subprocess.Popen[bytes], frame: bytes, report: Report) -> WorkResult:
         assert process.stdin is not None
         process.stdin.write(frame)
         process.stdin.flush()
         while True:
-            message: News | Done = read_frame(process.stdout)
-            if isinstance(message, Done):
+            message: News | WorkResult = read_frame(process.stdout)
+            if isinstance(message, WorkResult):
                 return message
             report(message.value)
 
@@ -113,7 +116,7 @@ class AsideProcess:
         self._forget(process)
         if self._closed:
             return EngineError("the service is closing")
-        if code in (-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGKILL):
+        if code in (-signal.SIGXCPU, -signal.SIGKILL):
             what = f"this needs more than {self._cpu_s:g} s of a processor, or too much memory"
             return TookTooMuch(what, hint="ask for less at a time")
         return EngineError(f"the process that works this out ended with code {code}")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import signal
 import sys
+import time
+import traceback
 from types import FrameType
 from typing import Any, BinaryIO
 
-from weft.core.errors import WeftError
-from weft.runtime.aside.messages import Done, Jobs, News, TookTooMuch, Work, read_work
+from weft.core.errors import EngineError, WeftError
+from weft.runtime.aside.messages import Jobs, News, TookTooMuch, WorkRequest, WorkResult, read_work
 from weft.runtime.deciding.frames import Unpackable, frame
 from weft.wire.processes import die_with_parent
 
 RARELY = 100_000  # objects made before garbage is looked for; thousands of jobs leave no cycles
-AGAIN_S = 1.0  # what ignored the first signal, in C, is ended by the second
+IN_C_S = 1.0  # what does not return to Python is ended so much later, with its process
 
 
 def main() -> None:
@@ -44,31 +47,39 @@ def limit_memory(memory_gb: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def work_on(work: Work, out: BinaryIO) -> Done:
+def work_on(work: WorkRequest, out: BinaryIO) -> WorkResult:
     """Do it within its time; report whatever it raises."""
 
     def spent(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
         what = f"this needs more than {work.cpu_s:g} s of a processor"
         raise TookTooMuch(what, hint="ask for less at a time")
 
     signal.signal(signal.SIGPROF, spent)
-    signal.setitimer(signal.ITIMER_PROF, work.cpu_s, AGAIN_S)
+    signal.setitimer(signal.ITIMER_PROF, work.cpu_s)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = math.ceil(time.process_time() + work.cpu_s + IN_C_S)
+    resource.setrlimit(resource.RLIMIT_CPU, (most if hard < 0 else min(most, hard), hard))
     try:
-        return Done(work.do(lambda value: _tell(out, News(value))))
+        return WorkResult(work.do(lambda value: _tell(out, News(value))))
     except WeftError as error:
-        return Done(error=error)
+        return WorkResult(error=error)
     except MemoryError:
-        return Done(error=TookTooMuch("this needs too much memory", hint="ask for less at a time"))
+        return WorkResult(
+            error=TookTooMuch("this needs too much memory", hint="ask for less at a time")
+        )
+    except Exception as error:
+        traceback.print_exc()  # a mistake of ours: the next work finds the process as it was
+        return WorkResult(error=EngineError(f"this failed inside the scheduler: {error!r}"[:500]))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
+        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
 
 
 def _tell(out: BinaryIO, message: Any) -> None:
     try:
         body = frame(message)
     except Unpackable as error:
-        body = frame(Done(error=error))
+        body = frame(WorkResult(error=error))
     out.write(body)
     out.flush()
 

@@ -18,7 +18,16 @@ from weft.core.events.event import Decided, Event, PolicyChanged
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
 from weft.runtime.aside.worker import RARELY, limit_memory
-from weft.runtime.deciding.frames import LENGTH, Begin, Decide, Failure, Wish, frame, pack, unpack
+from weft.runtime.deciding.frames import (
+    LENGTH,
+    Begin,
+    Decide,
+    Failure,
+    PlanReply,
+    frame,
+    pack,
+    unpack,
+)
 from weft.runtime.deciding.live_policy import live_policy, propose
 from weft.wire.processes import die_with_parent
 
@@ -32,21 +41,21 @@ class Deciding:
         self._scheduler.memory = unpack(begin.memory)
         self._memory: object = None
 
-    def answer(self, asked: Decide) -> Wish | Failure:
+    def answer(self, asked: Decide) -> PlanReply | Failure:
         """Take in what happened and decide."""
         began = time.process_time()
         try:
             for at, event in asked.told:
-                self._take_in(at, event)
+                self._apply_event(at, event)
             plan = propose(self._scheduler, asked.now)
             self._memory = plan.memory
             memory = pack(plan.memory)
-            return Wish(replace(plan, memory=None), memory, time.process_time() - began)
+            return PlanReply(replace(plan, memory=None), memory, time.process_time() - began)
         except BaseException as error:  # the policy's, whatever it is: told, not suffered
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
-    def _take_in(self, at: float, event: Event) -> None:
-        self._scheduler.recall(at, event)
+    def _apply_event(self, at: float, event: Event) -> None:
+        self._scheduler.apply_event(at, event)
         self._scheduler.state.free.commit()
         if isinstance(event, PolicyChanged):
             self._scheduler.use(live_policy(event.policy))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
@@ -21,13 +20,14 @@ from weft.runtime.deciding.frames import (
     Begin,
     Decide,
     Failure,
+    PlanReply,
     TimedEvent,
-    Wish,
     frame,
     pack,
     unpack,
 )
 from weft.runtime.deciding.live_policy import propose
+from weft.wire.ending import end_process
 from weft.wire.processes import cpu_seconds
 
 LIMIT_S = 20.0
@@ -50,7 +50,7 @@ class Decider(Protocol):
 
     @property
     def spent_s(self) -> float:
-        """What the last plan took to make, in seconds of a processor."""
+        """Seconds of a processor that the last plan took to make."""
         ...
 
     async def start(self) -> None:
@@ -69,7 +69,7 @@ class Decider(Protocol):
         """A checked plan; raises whatever the policy does, PolicyFailed if it gives none."""
         ...
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The scheduler is another one from here on."""
         ...
 
@@ -94,14 +94,14 @@ class InProcess:
         """Nothing to do: the scheduler knows."""
 
     async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:  # noqa: ARG002
-        """What the scheduler's policy says."""
+        """The plan of the scheduler's policy."""
         began = time.perf_counter()
         try:
             return propose(scheduler, now)
         finally:
             self.spent_s = time.perf_counter() - began
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Nothing to do."""
 
     async def close(self) -> None:
@@ -134,9 +134,9 @@ class InWorker:
         if self._begun:
             self._events.append((at, event))
             if len(self._events) > self._backlog:
-                self.begin_anew()
+                self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The next decision brings the whole state along."""
         self._events.clear()
         self._begun = False
@@ -150,7 +150,7 @@ class InWorker:
             await self._end()
 
     async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:
-        """What the worker's policy says; a worker that fails is replaced for the next one."""
+        """The plan of the worker's policy; a worker that fails is replaced for the next one."""
         if not len(scheduler.state.table):
             return propose(scheduler, now)
         try:
@@ -167,17 +167,17 @@ class InWorker:
             await self._end()
             raise
         if isinstance(answer, Failure):
-            self.begin_anew()
+            self.reset()
             raise PolicyFailed(answer.what, trace=answer.trace)
         self.spent_s = answer.cpu_s
         return self._checked(scheduler, now, answer)
 
-    def _checked(self, scheduler: Scheduler, now: float, wish: Wish) -> Plan:
+    def _checked(self, scheduler: Scheduler, now: float, wish: PlanReply) -> Plan:
         plan = replace(wish.plan, memory=unpack(wish.memory))
         try:
             check_plan(scheduler.view(now), plan, scheduler.policy.about)
         except PlanError:
-            self.begin_anew()
+            self.reset()
             raise
         return plan
 
@@ -189,7 +189,7 @@ class InWorker:
         """Have a worker that is ready; ahead of the first decision that saves it waiting."""
         if self._worker is not None and self._worker.returncode is None:
             return
-        self.begin_anew()
+        self.reset()
         self._worker = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -219,7 +219,7 @@ class InWorker:
             await self._receive()
         self._backlog = BACKLOG + len(scheduler.state.table)
 
-    async def _ask_within(self, now: float) -> Wish | Failure:
+    async def _ask_within(self, now: float) -> PlanReply | Failure:
         """Its answer; TimeoutError for a policy that hangs, or takes more than its seconds."""
         asking = asyncio.ensure_future(self._ask(now))
         used, began = self._used_s(), time.monotonic()
@@ -236,10 +236,10 @@ class InWorker:
     def _used_s(self) -> float:
         return 0.0 if self.pid is None else cpu_seconds(self.pid)
 
-    async def _ask(self, now: float) -> Wish | Failure:
+    async def _ask(self, now: float) -> PlanReply | Failure:
         events, self._events = self._events, []
         self._send(Decide(events, now))
-        answer: Wish | Failure = await self._receive()
+        answer: PlanReply | Failure = await self._receive()
         return answer
 
     def _send(self, message: Begin | Decide) -> None:
@@ -257,21 +257,19 @@ class InWorker:
 
     async def _end(self) -> int | None:
         """Kill the worker; its exit code."""
-        self.begin_anew()
+        self.reset()
         worker, self._worker = self._worker, None
         if worker is None:
             return None
-        with contextlib.suppress(ProcessLookupError):
-            worker.kill()
-        return await worker.wait()
+        return await end_process(worker)
 
 
 def _state(scheduler: Scheduler) -> bytes:
-    return pack(scheduler.copied())
+    return pack(scheduler.pickle_state())
 
 
 def is_overdue(used_s: float, took_s: float, limit_s: float) -> bool:
-    """Whether a decision took too long: by processor time, for on a busy machine all take long.
+    """True if a decision took too long: by processor time, for on a busy machine all take long.
 
     One that hardly computes hangs.
     """

@@ -1,4 +1,4 @@
-"""When to ask the policy, and what decides if it fails.
+"""Decides when to ask the policy, and what decides if it fails.
 
 News that comes faster than decisions can be made is decided together: after a decision there is a
 pause in proportion to what it took. A cheap policy on a quiet cluster decides at every event; an
@@ -24,7 +24,7 @@ from weft.core.events.actions import Action, Start, Stop
 from weft.core.events.event import Event, PolicyChanged, Woken
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
-from weft.core.plan.early_rounds import could_start
+from weft.core.plan.kept_back import could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.scheduler import Scheduler
@@ -47,14 +47,14 @@ AT_ONCE_S, FIRST_S, LONGEST_LOOK_S = 1.0, 15.0, 960.0  # at once where a job fit
 
 @frozen
 class Worked:
-    """What a decision took, and the numbers that it came with: a gap, prices by kind."""
+    """The time of a decision, and the numbers that it came with: a gap, prices by kind."""
 
     took_s: float
     numbers: Mapping[str, float]
 
 
 @frozen
-class Verdict:
+class PolicyVerdict:
     """A plan and the policy that made it, None for the configured one.
 
     `given_up` says that the policy is not asked any more.
@@ -94,7 +94,7 @@ class Decisions:
 
     @property
     def spent_s(self) -> float:
-        """What the last decision took, in seconds of a processor."""
+        """Seconds of a processor that the last decision took."""
         return self._decider.spent_s
 
     def change(self, event: PolicyChanged) -> None:
@@ -112,15 +112,18 @@ class Decisions:
     def put_off(
         self, scheduler: Scheduler, now: float, noted: Sequence[tuple[float, Event]]
     ) -> bool:
-        """Whether what was `noted` is decided later, together with what comes until then."""
+        """True if what was `noted` is decided later, together with what comes until then."""
         asked = any(isinstance(event, Woken) for _, event in noted)
         if self._not_before <= now or asked or scheduler.policy.about.every is not None:
             return False
         scheduler.put_off(self._not_before)
         return True
 
-    async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
-        """What to do now; None if no policy can decide: nothing changes until it is asked again."""
+    async def ask(self, scheduler: Scheduler, now: float) -> PolicyVerdict | None:
+        """The verdict now.
+
+        None if no policy can decide: nothing changes until it is asked again.
+        """
         self.asking = True
         try:
             with self.took.measured():
@@ -132,7 +135,7 @@ class Decisions:
         self._not_before = self._clock.now + pause_s * self._clock.speed
         return None if verdict is None else replace(verdict, took_s=self.took.last_s)
 
-    def adopt(self, scheduler: Scheduler, now: float, verdict: Verdict) -> list[Action]:
+    def adopt(self, scheduler: Scheduler, now: float, verdict: PolicyVerdict) -> list[Action]:
         """Make it a fact, and say so in the service's own log."""
         actions = scheduler.adopt(now, verdict.plan, verdict.by)
         again = self._second_look.after(now, verdict.plan, scheduler.state)
@@ -156,7 +159,7 @@ class Decisions:
             log.error("decision=%d job=%s %s", state.decisions, job, plan.reasons[job])
         self._left_out = failing
 
-    async def _ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
+    async def _ask(self, scheduler: Scheduler, now: float) -> PolicyVerdict | None:
         if now < self._again_at:
             return self._safely(scheduler, now)
         try:
@@ -165,9 +168,9 @@ class Decisions:
             return self._failed(scheduler, now, error)
         self.trouble = ""
         self._in_a_row, self._again_at = 0, float("-inf")
-        return Verdict(plan)
+        return PolicyVerdict(plan)
 
-    def _failed(self, scheduler: Scheduler, now: float, error: Exception) -> Verdict | None:
+    def _failed(self, scheduler: Scheduler, now: float, error: Exception) -> PolicyVerdict | None:
         self.failures += 1
         self._in_a_row += 1
         what = error.what if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
@@ -191,8 +194,8 @@ class Decisions:
         self._again_at = now + pause_s * self._clock.speed
         return self._safely(scheduler, now)
 
-    def _safely(self, scheduler: Scheduler, now: float) -> Verdict | None:
-        """What the safe order says, until the policy is asked again."""
+    def _safely(self, scheduler: Scheduler, now: float) -> PolicyVerdict | None:
+        """The verdict of the safe order, until the policy is asked again."""
         safe = stand_in(self.policy)
         try:
             plan = scheduler.propose(now, live_policy(safe))
@@ -205,7 +208,7 @@ class Decisions:
             wake = plan.wake_at
             soonest = self._again_at if wake is None else min(wake, self._again_at)
             plan = replace(plan, wake_at=soonest)
-        return Verdict(plan, safe)
+        return PolicyVerdict(plan, safe)
 
 
 def _bare(policy: PartSpec) -> str:
@@ -249,7 +252,7 @@ def trace_decision(
 
 @cache
 def find_tracer() -> Any:
-    """That of the process; None where spans are not wanted, or the package is not there."""
+    """Return the process's tracer; None where spans are not wanted, or the package is not there."""
     if not any(os.environ.get(name) for name in WISHES):
         return None
     try:
@@ -274,7 +277,7 @@ class SecondLook:
         self._at = float("inf")
 
     def after(self, now: float, plan: Plan, state: State) -> float | None:
-        """When to look again after a decision that `state` has taken in; None if not at all."""
+        """The time to look again after a decision that `state` has taken in; None if not at all."""
         looked, self._at = now >= self._at, float("inf")
         waits = len(state.table) - len(state.table.suspended) > state.table.held.astype(bool).sum()
         first = AT_ONCE_S if waits and could_start(state.table, state.free) else FIRST_S
@@ -287,6 +290,6 @@ class SecondLook:
 
 
 def _takes_away(plan: Plan, state: State) -> bool:
-    """Whether a job left devices: it was stopped, moved or made smaller."""
+    """True if a job left devices: it was stopped, moved or made smaller."""
     leaves, resizes = state.releasing.is_leaving, state.live.under_way
     return any(to is None or leaves(job) or job in resizes for job, to in plan.changes.items())

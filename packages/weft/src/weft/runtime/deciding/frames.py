@@ -1,4 +1,4 @@
-"""What a service and the process that decides for it say: pickles with their length in front."""
+"""Messages between a service and the process that decides: pickles with their length in front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TimedEvent = tuple[float, Event]
 
 @frozen
 class Begin:
-    """Everything so far: what `Scheduler.copied` gave, pickled, and the policy's memory.
+    """Everything so far: what `Scheduler.pickle_state` returned, pickled, and the policy's memory.
 
     Answered by None.
     """
@@ -32,14 +32,14 @@ class Begin:
 
 @frozen
 class Decide:
-    """What happened since, and the time of the decision that is wanted."""
+    """Events since the last one, and the time of the decision that is wanted."""
 
     told: Sequence[TimedEvent]
     now: float
 
 
 @frozen
-class Wish:
+class PlanReply:
     """A plan, with the policy's memory pickled: the caller need not know its type.
 
     `cpu_s` is what it took to make.
@@ -52,7 +52,7 @@ class Wish:
 
 @frozen
 class Failure:
-    """How a decision failed, in a line and with its traceback."""
+    """The failure of a decision, in a line and with its traceback."""
 
     what: str
     trace: str

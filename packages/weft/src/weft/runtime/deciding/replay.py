@@ -63,7 +63,7 @@ def decide_again(
             elif isinstance(event, Woken):
                 scheduler.put_off(at)  # what was put off then is due, whatever the pace is now
         noted.clear()
-        scheduler.take_in(at, [event for event in events if event is not then])
+        scheduler.apply_events(at, [event for event in events if event is not then])
         if then is not None:
             _decide_as(scheduler, at, then)
         turns.append(Again(at, then, _decision(noted)))
@@ -71,7 +71,7 @@ def decide_again(
 
 
 def _decide_as(scheduler: Scheduler, at: float, then: Decided) -> None:
-    """What decided then; when a policy that failed is asked again is not its doing."""
+    """Decide as it was decided then; when a policy that failed is asked again is not its doing."""
     if not then.by:
         scheduler.adopt(at, propose(scheduler, at))
         return

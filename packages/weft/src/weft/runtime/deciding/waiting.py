@@ -1,4 +1,4 @@
-"""Why jobs wait, from what is true at this moment."""
+"""The reasons why jobs wait, from what is true at this moment."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from weft.core.model.cluster import CPU, Node
+from weft.core.model.cluster import Node
 from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, name_of
 from weft.core.plan.about import About, Controls
 from weft.core.plan.kept_back import awaited_by, find_kept_back
 from weft.core.plan.reasons import (
-    GPU,
     Blocker,
     Reason,
-    asks_for,
+    describe_demand,
     describe_host,
-    device_word,
     name_some,
     say_away,
     say_free,
@@ -28,15 +26,14 @@ from weft.core.plan.reasons import (
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.cells import Column
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.loop.admit import policy_of
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
-from weft.stack.backoff import pause_s
-from weft.stack.cpu_jobs import place_on_host
-from weft.stack.windows import Window, find_windows, kept_away
+from weft.stack.layers import pause_s, place_on_host
+from weft.stack.windows import ReservedWindow, find_windows, kept_away
 
 if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
@@ -62,7 +59,7 @@ class Holders:
 
 
 @frozen
-class Waits:
+class WaitExplainer:
     """One instant: the machines there are, what is free, which policy decides and when.
 
     `nodes` are all machines, those that are away too, and `words` what is the matter with those.
@@ -86,8 +83,8 @@ class Waits:
     words: Mapping[NodeId, str] = field(default_factory=dict)
     doubted: frozenset[JobId] = frozenset()
     first: Job | None = None
-    table: Table | None = None
-    windows: Sequence[Window] = ()
+    table: JobTable | None = None
+    windows: Sequence[ReservedWindow] = ()
     idles: str = ""
     _known_reasons: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
@@ -97,7 +94,7 @@ class Waits:
 
     def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `text` is what the last decision told it."""
-        if text and blocker is not Blocker.NO_ROOM:
+        if text and blocker not in (Blocker.NO_ROOM, Blocker.KEPT):
             return Reason(blocker, {"text": text}, text)
         if self.trouble:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
@@ -108,25 +105,27 @@ class Waits:
         if key not in self._known_reasons:  # many ask for the same; 500 nodes took 1 ms each
             self._known_reasons[key] = self._beside(job.demand, job.tenant, barred)
         why = self._known_reasons[key]
+        if text and blocker is Blocker.KEPT:  # true only while something is free for it
+            return Reason(blocker, {"text": text}, text) if why.blocker in FITS else why
         return Reason(why.blocker, why.values, f"{why.text}; {text}") if text else why
 
-    def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:
-        """Why a job of this demand waits, beside devices that are kept from it."""
+    def _beside(self, demand: Demand, tenant: str, barred: Sequence[ReservedWindow]) -> Reason:
+        """The reason why a job of this demand waits, beside devices that are kept from it."""
         why = self._because(demand, tenant)
         if why.blocker not in FITS or not barred:
             return why
         with kept_away(self.free, barred):
-            if self._look(demand).blocker in FITS:
+            if self._find_reason(demand).blocker in FITS:
                 return why
         up = self.free.cluster.index
         near = sorted(
             window.name for window in barred if any(node in up for node in window.devices)
         )
-        return Reason(Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(near)})
+        return Reason(Blocker.RESERVED, {"asks": self.describe(demand), "kept": ", ".join(near)})
 
     def _because(self, demand: Demand, tenant: str) -> Reason:
         if demand not in self._looked:  # the same for every tenant
-            self._looked[demand] = self._look(demand)
+            self._looked[demand] = self._find_reason(demand)
         why = self._looked[demand]
         if why.blocker in (Blocker.GPUS, Blocker.NODES):
             all_taken = str(why.values["free"]).startswith("no")
@@ -157,11 +156,11 @@ class Waits:
                     held.add(self.table.jobs[row], on.counted_gpus)
         return self._held
 
-    def _look(self, demand: Demand) -> Reason:
+    def _find_reason(self, demand: Demand) -> Reason:
         if why := self._away(demand) or self._taken(demand):
             return why
         single = self._least(demand) == 1 or demand.share < 1.0
-        return self._kept_back(self._asks(demand), single=single)
+        return self._kept_back(self.describe(demand), single=single)
 
     def _without_devices(self, job: Job) -> Reason:
         asks = describe_host(job)
@@ -182,7 +181,7 @@ class Waits:
             enough = count_large_nodes(demand, self.free.cluster.nodes) >= demand.nodes
         if not away or enough:
             return None
-        return self._say_away(self._asks(demand), away, len(could))
+        return self._say_away(self.describe(demand), away, len(could))
 
     def _say_away(self, asks: str, away: Sequence[Node], could: int) -> Reason:
         states = sorted({self.words.get(node.id, DOWN) for node in away})
@@ -201,7 +200,9 @@ class Waits:
         most = max(free.values(), default=0.0)
         if most + EPS < self._least(demand) and not shares:
             most_free = say_free(most, several_kinds=len(kinds) > 1)
-            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": most_free, "held": ""})
+            return Reason(
+                Blocker.GPUS, {"asks": self.describe(demand), "free": most_free, "held": ""}
+            )
         if demand.nodes and (why := self._too_few_nodes(kinds, demand)):
             return why
         if any(self._hosted(kind, demand) for kind in kinds):
@@ -216,10 +217,10 @@ class Waits:
         sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
         counts = (sum(self.free.count_nodes_with(k, n) for n in sizes[k]) for k in kinds)
         most_free = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
-        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": most_free, "held": ""})
+        return Reason(Blocker.NODES, {"asks": self.describe(demand), "free": most_free, "held": ""})
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
-        """Whether enough free devices of a kind have their part of the host beside them."""
+        """True if enough free devices of a kind have their part of the host beside them."""
         if demand.share < 1.0:
             share, sharing = demand.share, Sharing(demand.share)
             return any(
@@ -249,8 +250,8 @@ class Waits:
         return count_all
 
     def _host_taken(self, kinds: Sequence[str], demand: Demand) -> Reason:
-        """Which part of the host is missing where devices are free."""
-        asks, count = self._asks(demand), self._least(demand) * demand.share
+        """The part of the host that is missing where devices are free."""
+        asks, count = self.describe(demand), self._least(demand) * demand.share
         short_of_cpus, cpus, mem_gb = False, 0.0, 0.0
         for i, node in enumerate(self.free.cluster.nodes):
             if node.kind in kinds:
@@ -278,14 +279,13 @@ class Waits:
     def _least(self, demand: Demand) -> int:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
 
-    def _asks(self, demand: Demand) -> str:
-        only_cpus = device_word(node.kind for node in self.nodes) != GPU
-        kinds = (CPU,) if only_cpus else demand.kinds
-        return asks_for(self._least(demand), kinds, demand.share, demand.nodes)
+    def describe(self, demand: Demand) -> str:
+        """Describe a job's request in words."""
+        return describe_demand(demand, self._least(demand), (node.kind for node in self.nodes))
 
 
-def waits_of(driver: Driver) -> Waits:
-    """Why jobs of a live scheduler wait now."""
+def waits_of(driver: Driver) -> WaitExplainer:
+    """An explainer of why jobs of a live scheduler wait now."""
     scheduler, decisions = driver.scheduler, driver.decisions
     failing = decisions.trouble or decisions.given_up
     about, state = scheduler.policy.about, scheduler.state
@@ -295,7 +295,7 @@ def waits_of(driver: Driver) -> Waits:
     if decisions.trouble:
         about = live_policy(stand_in(driver.policy)).about
     nodes = driver.nodes()
-    return Waits(
+    return WaitExplainer(
         free=state.free,
         nodes=[node for node, _ in nodes],
         about=about,
@@ -314,7 +314,7 @@ def waits_of(driver: Driver) -> Waits:
     )
 
 
-def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
+def _find_first(table: JobTable, kept_back: Iterable[int]) -> Job | None:
     """The oldest job of the highest priority among those that wait to be started."""
     waits = table.held == 0.0
     waits[list(kept_back)] = False
@@ -324,8 +324,8 @@ def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
     return table.jobs[int(rows[table.column(Column.PRIORITY)[rows].argmax()])]
 
 
-def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
-    """The same for a job of a live scheduler, which may have failed before.
+def why_waits(waits: WaitExplainer, scheduler: Scheduler, record: JobRecord) -> Reason | None:
+    """The reason why a job of a live scheduler waits, which may have failed before.
 
     None for one that waits no more, as its end is being written down. Of one that sleeps it says
     where, and how soon it is back.
@@ -337,7 +337,7 @@ def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason |
     return Reason(reason.blocker, reason.values, f"{reason.text}; {sleeps}")
 
 
-def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
+def _why_waits(waits: WaitExplainer, scheduler: Scheduler, record: JobRecord) -> Reason | None:
     table, job = scheduler.state.table, record.job
     if job.id not in table:
         return None
@@ -354,10 +354,13 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     # Why it was moved, once; what was kept from it may be so no more.
     past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
-    return _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+    why = _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+    if record.blocker is Blocker.GAVE_WAY and record.said:
+        return Reason(why.blocker, why.values, f"{why.text}; it {record.said.partition(';')[0]}")
+    return why
 
 
-def why_kept_back(job: Job, table: Table, *, parallel: bool) -> Reason | None:
+def why_kept_back(job: Job, table: JobTable, *, parallel: bool) -> Reason | None:
     """For which other jobs it waits; `parallel` if as many of its app as may run at once."""
     if awaited := awaited_by(job, table):
         return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
@@ -366,13 +369,12 @@ def why_kept_back(job: Job, table: Table, *, parallel: bool) -> Reason | None:
     return None
 
 
-def _add_first(waits: Waits, job: Job, why: Reason) -> Reason:
-    """Of a job that is kept back: behind which job, if that is why, and which came before it."""
+def _add_first(waits: WaitExplainer, job: Job, why: Reason) -> Reason:
+    """Add the job that one is kept back behind, if that is why, or that came before it."""
     first = waits.first
     if why.blocker is not Blocker.TURN or first is None or first.id == job.id:
         return why
-    demand = first.demand
-    asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
+    asks = waits.describe(first.demand)
     name = name_of(first) if first.tenant == job.tenant else "a job of another tenant"
     if first.priority > job.priority:
         if Controls.TIER in waits.about.controls or waits.about.whole:

@@ -1,9 +1,10 @@
-"""What may enter: jobs that can run here, policies the engine can honour, news that matters."""
+"""Admission: jobs that can run here, policies the engine can honour, news that matters."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import assert_never
 
@@ -13,7 +14,7 @@ from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import explain_in_vain
 from weft.core.model.gang_nodes import explain_too_few_nodes
-from weft.core.model.job import Job, JobId
+from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Needs
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import GPU, asks_for, describe_host, device_word
@@ -21,11 +22,71 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.cells import Column
+from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
-from weft.runtime.loop.excuses import excuse
-from weft.runtime.records.job_records import JobRecord
+from weft.core.stops import Rung
+from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
-from weft.stack.cpu_jobs import place_on_host
+from weft.stack.layers import place_on_host
+from weft.wire.gpu_health import is_fault, is_of_others
+
+FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
+
+
+def blame_neighbours(
+    event: facts.Failed | facts.StartFailed, state: State, row: int
+) -> facts.Failed | facts.StartFailed:
+    """The failure of a row, marked as lost where its neighbours are to blame."""
+    sleeping = state.asleep.find(event.job, event.attempt)
+    on = state.table.allocations[row] or (None if sleeping is None else sleeping.on)
+    beside = on is not None and _is_beside_sleepers(state, event.job, on)
+    return _blame(event, on, after_fault=_follows_fault(state), beside=beside)
+
+
+def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
+    """True if others that are frozen hold memory of these devices."""
+    others = [sleeper for sleeper in state.asleep.sleepers.values() if sleeper.job != job]
+    devices = {*devices_of(on)}
+    return any(
+        sleeper.rung is Rung.FREEZE and not devices.isdisjoint(devices_of(sleeper.on))
+        for sleeper in others
+    )
+
+
+def _follows_fault(state: State) -> bool:
+    """True if the fault of a GPU ended a job that shared it a moment ago."""
+    events = state.history.events
+    return any(
+        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
+        for at, event in events
+        if at >= events[-1][0] - FAULT_S
+    )
+
+
+def _blame(
+    event: facts.Failed | facts.StartFailed,
+    on: Allocation | None,
+    *,
+    after_fault: bool,
+    beside: bool,
+) -> facts.Failed | facts.StartFailed:
+    """A job that ran out of the memory that it was given beside others did nothing wrong.
+
+    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
+    """
+    if not isinstance(event, facts.Failed) or on is None:
+        return event
+    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0 or beside
+    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
+    if not fault and not (event.out_of_memory and capped):
+        return event
+    why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    if fault:
+        own = not is_of_others(event.reason)
+        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
+        event = replace(event, gpu_fault=own)
+    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
+
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +119,10 @@ OF_ATTEMPT = (
 
 
 def check_new(job: Job, cluster: Cluster, ledger: Ledger, incoming: Container[JobId]) -> None:
-    """Raise InvalidConfig for a job that is there already, can never run or waits in vain."""
+    """Raise InvalidConfig for a job that is there already or can never run."""
     if job.id in ledger.jobs or job.id in incoming:
         raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
     check_job(job, cluster)
-    check_after(job, ledger)
 
 
 def check_job(job: Job, cluster: Cluster) -> None:
@@ -85,8 +145,7 @@ def check_job(job: Job, cluster: Cluster) -> None:
         what = asks_for(demand.min, kinds if device != GPU else ())
         what += " of one kind" * (device == GPU)
         raise InvalidConfig(
-            f"job {job.id!r} asks for {what}; there are {room}",
-            hint=f"ask for at most {room}",
+            f"job {job.id!r} asks for {what}; there are {room}", hint=f"ask for at most {room}"
         )
     what, hint = explain_too_few_nodes(demand, cluster)
     if what:
@@ -94,27 +153,38 @@ def check_job(job: Job, cluster: Cluster) -> None:
     _check_host(job, cluster)
 
 
-def check_after(job: Job, ledger: Ledger) -> None:
-    """Raise InvalidConfig for a job that waits for one that is not known."""
-    for other in job.after.jobs:
-        record = ledger.jobs.get(other)
-        if record is None:
-            raise InvalidConfig(
-                f"job {job.id!r} must run after {other!r}, but there is no such job",
-                hint="submit that one first; `weft jobs --all` shows all that are known",
-            )
+def read_outcomes(jobs: Iterable[Job], records: JobRecords) -> dict[JobId, str]:
+    """Read the outcomes of jobs that these wait for, "" for those that have none; on any thread.
+
+    Each is looked up once, however many wait for it; unknown ones are left out.
+    """
+    awaited = dict.fromkeys(
+        other
+        for after in {id(job.after): job.after for job in jobs}.values()
+        for other in after.jobs
+    )
+    live = {other: record.outcome for other in awaited if (record := records.live.get(other))}
+    return live | records.ended.outcomes([other for other in awaited if other not in live])
 
 
-def find_in_vain(jobs: Iterable[Job], ledger: Ledger) -> Iterator[facts.Cancelled]:
-    """Ends of jobs that can never start, as one that they wait for has ended otherwise."""
-    for job in jobs:
-        for other in job.after.jobs:
-            outcome = ledger.jobs[other].outcome
-            finished = outcome == SUCCEEDED
-            left = ledger.jobs[job.id].outcome  # as a decision may have found before
-            if outcome and not left and job.after.is_in_vain(other, finished=finished):
-                yield facts.Cancelled(job.id, explain_in_vain(other, finished=finished))
-                break
+def check_after(jobs: Iterable[Job], outcomes: Mapping[JobId, str]) -> dict[JobId, str]:
+    """Find the reason of each job that can never start, as one that it waits for ended otherwise.
+
+    Raises InvalidConfig for a job that waits for one that is not known.
+    """
+    by_after = {id(job.after): job for job in jobs}
+    why: dict[int, str] = {}
+    for key, job in by_after.items():
+        for other, wrong in job.after.wrong_ends():
+            if other not in outcomes:
+                raise InvalidConfig(
+                    f"job {job.id!r} must run after {other!r}, but there is no such job",
+                    hint="submit that one first; `weft jobs --all` shows all that are known",
+                )
+            finished = outcomes[other] == SUCCEEDED
+            if outcomes[other] and wrong is finished:
+                why.setdefault(key, explain_in_vain(other, finished=finished))
+    return {job.id: why[id(job.after)] for job in jobs if id(job.after) in why}
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:
@@ -134,7 +204,7 @@ def _check_host(job: Job, cluster: Cluster) -> None:
 
 
 def _check_host_alone(job: Job, cluster: Cluster) -> None:
-    """The same for a job without GPUs, which runs on one machine."""
+    """Refuse a job without GPUs that no machine can hold: it runs on one."""
     if place_on_host(Capacity(cluster), job) is None:
         cpus = max((node.cpus for node in cluster.nodes), default=0.0)
         mem_gb = max((node.mem_gb for node in cluster.nodes), default=0.0)
@@ -145,7 +215,7 @@ def _check_host_alone(job: Job, cluster: Cluster) -> None:
 
 
 def _most_host(cluster: Cluster, kind: str, field: str, nodes: int) -> float:
-    """What a job on at most that many nodes of a kind could have of them."""
+    """The most that a job on at most that many nodes of a kind could have of them."""
     have = [n.cpus if field == "cpus" else n.mem_gb for n in cluster.nodes if n.kind == kind]
     return inf if not all(have) else sum(sorted(have, reverse=True)[:nodes])
 
@@ -157,7 +227,7 @@ def policy_of(spec: PartSpec) -> Policy:
 
 
 def admit_policy(policy: Described, supports: Controls, predictor: Predictor | None) -> PartSpec:
-    """What was described, checked; raises InvalidConfig or UnknownName."""
+    """The spec that was described, checked; raises InvalidConfig or UnknownName."""
     spec = read_spec("policy", policy)
     check_policy(policy_of(spec), supports, predictor)
     return spec
@@ -236,6 +306,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
             | facts.NodeDown()
             | facts.LoanRecalled()
             | facts.Refitted()
+            | facts.Foretold()
             | facts.Woken()
             | facts.PolicyChanged()
             | facts.DeadlineMissed()
@@ -247,7 +318,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 
 
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
-    """Whether this was reported before."""
+    """True if this was reported before."""
     match event:
         case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
             ahead = state.asleep.find(job, attempt) is not None
@@ -271,7 +342,7 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
 
 
 def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
-    """Whether a job still waits, and nothing of it runs or sleeps."""
+    """True if a job still waits, and nothing of it runs or sleeps."""
     row = state.table.find(job)
     if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
         return False
@@ -280,7 +351,7 @@ def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
-    """Whether what someone asked of a job is so already, or the job has ended."""
+    """True if what someone asked of a job is so already, or the job has ended."""
     row = state.table.find(event.job)
     if row is None:
         return True
@@ -293,15 +364,15 @@ def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state
 def _judge(
     event: facts.Failed | facts.StartFailed, state: State, ledger: Ledger
 ) -> facts.Failed | facts.StartFailed:
-    """Whether the job is tried again; one that has left needs no answer."""
+    """The failure with the verdict if the job is tried again; one that has left needs no answer."""
     row = state.table.find(event.job)
     if row is None:
         return event
-    return judge_failure(excuse(event, state, row), ledger.jobs[event.job])
+    return judge_failure(blame_neighbours(event, state, row), ledger.jobs[event.job])
 
 
 def _was_noticed(event: facts.Noticed, record: JobRecord) -> bool:
-    """Whether a job's notices have this one already."""
+    """True if a job's notices have this one already."""
     return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 
 
@@ -347,7 +418,7 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
 
 
 def _repeats(event: facts.Failed | facts.StartFailed, record: JobRecord) -> str:
-    """Why a job is not tried again that failed early in the same way some times; else empty.
+    """The reason not to try a job again that failed early several times in one way; else empty.
 
     Nine in ten of such fail again (Philly, ATC 2019). A user who names exit codes in `retry_on`
     knows better.

@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from weft.core.errors import WeftError
+from weft.wire.ending import end_if_asked, end_tasks
 
 log = logging.getLogger(__name__)
 
 
 class Repeated(ABC):
-    """Does `look` every `every_s` seconds; `trouble` says what is missing while looks fail."""
+    """Does `poll` every `every_s` seconds; `trouble` says what is missing while looks fail."""
 
     every_s: ClassVar[float]
     trouble: ClassVar[str]
@@ -29,8 +30,8 @@ class Repeated(ABC):
         await end_task(self._task)
 
     @abstractmethod
-    async def look(self) -> object:
-        """One turn."""
+    async def poll(self) -> object:
+        """Do one round of the work."""
 
     @property
     def pause_s(self) -> float:
@@ -41,8 +42,9 @@ class Repeated(ABC):
         if self.waits_first:
             await asyncio.sleep(self.pause_s)
         while True:
+            end_if_asked()
             try:
-                await self.look()
+                await self.poll()
             except (OSError, WeftError) as error:
                 log.warning("%s: %s", self.trouble, error)
             except Exception:
@@ -53,5 +55,4 @@ class Repeated(ABC):
 async def end_task(task: asyncio.Task[None] | None) -> None:
     """Cancel a task and wait until it has ended, whatever it ended with; nothing for none."""
     if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)

@@ -13,16 +13,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from weft.core.asleep.rules import rules_of
-from weft.core.errors import EngineError
+from weft.core.errors import EngineError, UnknownName
 from weft.core.events.actions import Action, Wake
 from weft.core.events.event import (
     Cancelled,
     Event,
+    Foretold,
     NodeDown,
     NodeUp,
     PolicyChanged,
@@ -31,7 +33,7 @@ from weft.core.events.event import (
 )
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
-from weft.core.model.job import Job, JobId, NodeId
+from weft.core.model.job import AT_ONCE, Job, JobId, NodeId
 from weft.core.model.launch import Launch
 from weft.core.protocols import Engine, Store
 from weft.core.scheduler import Scheduler
@@ -39,24 +41,66 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described
 from weft.runtime.deciding.decider import Decider, InProcess
 from weft.runtime.deciding.decision import Decisions
-from weft.runtime.deciding.live_policy import live_policy
-from weft.runtime.loop.admit import admit_events, admit_policy, check_new, find_in_vain
+from weft.runtime.deciding.live_policy import live_policy, with_terms
+from weft.runtime.loop.admit import (
+    admit_events,
+    admit_policy,
+    check_after,
+    check_new,
+    read_outcomes,
+)
 from weft.runtime.loop.clock import Clock, Seconds
-from weft.runtime.loop.log_failure import Unwritten, append, read_again
-from weft.runtime.loop.messages import Asked, Messages, answer_all, fail_all, find_blamed, without
-from weft.runtime.loop.node_list import NodeList
+from weft.runtime.loop.messages import (
+    Asked,
+    Messages,
+    Unwritten,
+    answer_all,
+    append,
+    fail_all,
+    find_blamed,
+    read_again,
+    without,
+)
 from weft.runtime.loop.requests import AGAIN_S, Requests
-from weft.runtime.records.archive import Archive
+from weft.runtime.records.job_records import Archive
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.records.status import JobStatus, find_record, status_of
 from weft.runtime.recovery.follow import Row, Tail, follow
 from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers
-from weft.runtime.recovery.snapshot_pace import Saver
+from weft.runtime.recovery.snapshot_pace import SnapshotSaver
+from weft.wire.ending import end_if_asked
+
+
+class NodeList:
+    """Machines by name, and all of them as a cluster, whether they are up or not."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._nodes = {node.id: node for node in nodes}
+        self.whole = Cluster(tuple(self._nodes.values()))
+
+    def note(self, node: Node) -> None:
+        """One that came up: it may not have been there when the service began."""
+        if self._nodes.get(node.id) != node:
+            self._nodes[node.id] = node
+            self.whole = Cluster(tuple(self._nodes.values()))
+
+    def find(self, node: NodeId) -> Node:
+        """The machine of that name; UnknownName if there is none."""
+        if node not in self._nodes:
+            raise UnknownName.among("node", node, self._nodes, "weft nodes")
+        return self._nodes[node]
+
+    def with_words(self, words: Mapping[NodeId, str]) -> list[tuple[Node, str]]:
+        """Every machine with the word for its state; `down` where there is none."""
+        return [(node, words.get(name, "down")) for name, node in self._nodes.items()]
+
 
 log = logging.getLogger(__name__)
 
 NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
+FORETOLD_KEPT = 10_000  # jobs whose last note is remembered
+FORETOLD_S = 300.0  # between two notes of when a job is predicted to start
 SOON_S = 0.5  # a decision that takes longer is not waited for by those who submit
 
 
@@ -89,7 +133,7 @@ class Driver:
             live_policy(FIFO), Cluster(()), knowledge=knowledge(), **more
         )
         self._decider: Decider = decider or InProcess()
-        self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)
+        self.saver, self._shelf = SnapshotSaver(store, snapshot_every), Archive(store.ended)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # as they will be, and not yet on disk
         self._wake: float | None = None
@@ -99,6 +143,7 @@ class Driver:
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests(engine, self._grace_s, self._post)
         self._closing, self.messages = False, Messages()
+        self._foretold: dict[JobId, float] = {}
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
 
@@ -170,9 +215,14 @@ class Driver:
                 check_new(new, self.node_list.whole, self.ledger, self.incoming)
                 self.incoming[new.id] = new
                 coming.append(replace(new, submitted=self.now))
+            outcomes: dict[JobId, str] = {}
+            if any(new.after is not AT_ONCE for new in coming):  # some are in the log's table
+                outcomes = await asyncio.to_thread(read_outcomes, coming, self.ledger.jobs)
+            in_vain = check_after(coming, outcomes)
             await asyncio.gather(*(self.write_down(Submitted(new)) for new in coming))
-            for vain in find_in_vain(coming, self.ledger):
-                await self.write_down(vain)
+            for vain, why in in_vain.items():
+                if vain in self.ledger.jobs.active:  # as a decision may have found before
+                    await self.write_down(Cancelled(vain, why))
         finally:
             for new in coming:
                 self.incoming.pop(new.id, None)
@@ -219,12 +269,12 @@ class Driver:
 
     @property
     def policy(self) -> PartSpec:
-        """What decides now."""
+        """The policy that decides now."""
         return self._known.policy
 
     @property
     def trouble(self) -> str:
-        """What is wrong with decisions or with the engine; empty while all is well."""
+        """The trouble with decisions or with the engine; empty while all is well."""
         return self.decisions.trouble or self.decisions.given_up or self.engine.health.reason
 
     @property
@@ -263,6 +313,7 @@ class Driver:
 
     async def _run(self) -> None:
         while not self._closing:
+            end_if_asked()
             if not self._inbox:
                 await self._sleep()
             asked, self._inbox = self._inbox, Asked()
@@ -285,7 +336,7 @@ class Driver:
             answer_all(asked)
 
     async def _take_back(self, asked: Asked, error: Unwritten) -> None:
-        """What could not be written has not happened; what the engine told is tried again."""
+        """Take back what could not be written; what the engine told is tried again."""
         fail_all(asked, error)
         self.decisions.trouble, self._unwritten = error.what, error
         await self._begin_again(Asked(request for request in asked if request[1] is None))
@@ -297,7 +348,7 @@ class Driver:
         self._noted = []
         await self._shelf.finish()
         self._known = await read_again(self.store, self._make, lambda: self._closing)
-        self._decider.begin_anew()
+        self._decider.reset()
         self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
         self._wake = self.scheduler.state.wake_at
         self._inbox.extendleft(reversed(asked))
@@ -311,10 +362,11 @@ class Driver:
 
     async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
         """Fold, decide, write down, act."""
-        sifted = self.messages.sift(events)
-        events = admit_events(sifted, self.scheduler.state, self.ledger)
+        valid = self.messages.validate(events)
+        events = admit_events(valid, self.scheduler.state, self.ledger)
         if not events:
             return
+        events = [*map(with_terms, events)]
         for event in events:
             if isinstance(event, PolicyChanged):
                 self.saver.take_base(self._known, self.broken)
@@ -322,10 +374,10 @@ class Driver:
                 self.decisions.change(event)
             elif isinstance(event, NodeUp):
                 self.node_list.note(event.node)
-        actions, due = self.scheduler.take_in(now, events)
+        actions, due = self.scheduler.apply_events(now, events)
         if due and not self.decisions.put_off(self.scheduler, now, self._noted):
             actions += await self._decide(now, asked)
-        actions += self.scheduler.asks()
+        actions += self.scheduler.wake_request()
         await self._write()
         for action in actions:
             if isinstance(action, Wake):
@@ -334,7 +386,7 @@ class Driver:
                 await self._requests.carry_out(action)
 
     async def _decide(self, now: float, asked: Asked) -> list[Action]:
-        """What the decision leads to; callers of `asked` do not wait for one that takes long."""
+        """The actions of a decision; callers of `asked` do not wait for one that takes long."""
         deciding = asyncio.ensure_future(self.decisions.ask(self.scheduler, now))
         try:
             done, _ = await asyncio.wait({deciding}, timeout=SOON_S)
@@ -360,8 +412,8 @@ class Driver:
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
         self._known.settle()
-        self.saver.look(self._known, self.broken)
-        self._shelf.look(self.ledger.jobs, self.broken)
+        self.saver.start_if_due(self._known, self.broken)
+        self._shelf.start_if_due(self.ledger.jobs, self.broken)
         self._announce()
 
     async def _listen(self) -> None:
@@ -375,6 +427,14 @@ class Driver:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._post(event, answer)
         await answer
+
+    def foretell(self, event: Foretold) -> None:
+        """Note in the log what people were shown, once in a while of each job."""
+        if self.now - self._foretold.get(event.job, -inf) >= FORETOLD_S and not self._closing:
+            if len(self._foretold) >= FORETOLD_KEPT:
+                self._foretold.clear()
+            self._foretold[event.job] = self.now
+            self._post(event)
 
     def _grace_s(self, job: JobId) -> float:
         return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s

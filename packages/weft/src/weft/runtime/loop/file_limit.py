@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open."""
+"""The number of files and connections that this process may have open."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ async def suspend(driver: Driver, job: JobId, by: str) -> Rung:
 
 
 def loses_work(driver: Driver, job: JobId) -> bool:
-    """Whether nothing but a restart from the beginning is possible if a job is suspended now."""
+    """True if nothing but a restart from the beginning is possible if a job is suspended now."""
     state, record = driver.scheduler.state, find_record(driver.ledger, job)
     if not driver.engine.real or record.running is None or record.suspended is not None:
         return False

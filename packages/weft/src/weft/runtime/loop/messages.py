@@ -1,7 +1,10 @@
-"""What running jobs say, checked where it enters: one job's nonsense does not affect other jobs.
+"""Messages of running jobs, checked where they enter, and news that the log could not take.
 
 A message that cannot be right is left out as far as it is wrong, counted, and said once in the
 notes of the attempt.
+
+The scheduler has taken in events that the log does not have. So every caller is
+refused, and the scheduler is read from the log again; what engines told is kept and tried later.
 """
 
 from __future__ import annotations
@@ -9,14 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.core.codec.event_lines import readable_line
-from weft.core.errors import Superseded, UnreadableEvent
+from weft.core.errors import EngineError, StoreError, Superseded, UnreadableEvent, WeftError
 from weft.core.events.event import Event, Failed, Noticed, Reported, Saved, StartFailed
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
+from weft.core.protocols import Store
+from weft.core.scheduler import Scheduler
+from weft.runtime.deciding.live_policy import live_policy
+from weft.runtime.recovery.recover import Recovered, recover
+from weft.wire.ending import end_if_asked
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +43,7 @@ class Messages:
         self.dropped = 0
         self._warned: dict[tuple[JobId, int], None] = {}
 
-    def sift(self, events: Iterable[Event]) -> list[Event]:
+    def validate(self, events: Iterable[Event]) -> list[Event]:
         """The events as far as they can be right, and a notice of the first that is not."""
         return [kept for event in events for kept in self._validated(event)]
 
@@ -55,7 +63,7 @@ class Messages:
     def _validated(self, event: Event) -> Iterator[Event]:
         match event:
             case Reported(job, attempt, raw):
-                report, wrong = Report.sift(raw.values())
+                report, wrong = Report.validate(raw.values())
                 yield Reported(job, attempt, report) if wrong else event
                 if wrong:
                     yield from self.leave_out(event, "; ".join(wrong))
@@ -76,7 +84,7 @@ class Messages:
 
 
 def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> Said | None:
-    """What a job said that broke a turn, or that the log refuses; None if it was something else.
+    """The message that broke a turn, or that the log refuses; None if it was something else.
 
     An event is noted, then taken in: if that failed it was the last one.
     """
@@ -89,7 +97,7 @@ def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> S
 
 
 def without(asked: Asked, blamed: Said, error: BaseException) -> Asked:
-    """What was asked, without all that the blamed job said; and that this was left out."""
+    """The request without all that the blamed job said; and a notice that this was left out."""
     log.error("job=%s sent a message that failed the turn: %r", blamed.job, blamed, exc_info=error)
     rest = [
         request
@@ -125,7 +133,7 @@ Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 
 
 def answer_all(asked: Asked) -> None:
-    """It is on disk: notify the callers that wait, and forget it."""
+    """Answer the callers that wait, as it is on disk, and forget it."""
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_result(None)
@@ -137,3 +145,54 @@ def fail_all(asked: Asked, error: BaseException) -> None:
     for _, answer in asked:
         if answer is not None and not answer.done():
             answer.set_exception(error)
+
+
+AGAIN_S = 1.0
+
+
+class Unwritten(EngineError):  # noqa: N818 - as the others
+    """The log could not be written; nothing of what was asked is done."""
+
+    @classmethod
+    def because(cls, error: WeftError) -> Unwritten:
+        """The error that a submitter gets."""
+        return cls(
+            f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
+            hint="free space in the service's --state folder, then ask again",
+        )
+
+
+async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
+    """Keep the events, all or none; the number of the last. Raises Unwritten."""
+    try:
+        return await asyncio.to_thread(store.append, noted)
+    except Superseded:
+        raise
+    except UnreadableEvent as error:
+        if find_blamed(noted, error) is not None:
+            raise
+        raise Unwritten.because(error) from error
+    except WeftError as error:
+        log.error("%s", error.what)  # noqa: TRY400 - a full disk is no bug of ours
+        raise Unwritten.because(error) from error
+
+
+async def read_again(
+    store: Store, make: Callable[[], Scheduler], closing: Callable[[], bool]
+) -> Recovered:
+    """All that the log says, with the policy that decided last; it starts without memory.
+
+    Reading tidies up beside the log, so on a full disk it is tried until that is over.
+    """
+    while True:
+        end_if_asked()
+        try:
+            known = await asyncio.to_thread(recover, store, make)
+            break
+        except StoreError as error:
+            if closing() or isinstance(error, Superseded):
+                raise
+            log.error("the log is read again later: %s", error.what)  # noqa: TRY400
+            await asyncio.sleep(AGAIN_S)
+    known.scheduler.use(live_policy(known.policy))
+    return known

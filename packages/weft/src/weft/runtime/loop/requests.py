@@ -15,6 +15,7 @@ from weft.core.events.event import Awoke, Event, ResizeFailed, SleepFailed, Slep
 from weft.core.model.job import JobId
 from weft.core.protocols import Engine
 from weft.core.stops import PLAN, Rung
+from weft.wire.ending import end_if_asked
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
 
 
 class Requests:
-    """What is asked of an engine, until it has taken it.
+    """Requests to an engine, until it has taken them.
 
     `grace_s` is how long a job may take to stop; `post` takes what becomes of a start.
     """
@@ -95,6 +96,7 @@ class Requests:
             self._post(Slept(*key, action.rung, time.monotonic() - began, host_gb))
             return
         while True:
+            end_if_asked()
             try:
                 await self._engine.thaw(*key, by=PLAN)
                 break

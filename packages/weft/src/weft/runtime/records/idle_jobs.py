@@ -17,7 +17,7 @@ STILL_S, STILL_STEPS = 60.0, 10.0  # without a step, until a job has no speed an
 
 @frozen
 class Use:
-    """What was last seen of a running job: when it did something, and how far it had come."""
+    """The last sight of a running job: when it did something, and how far it had come."""
 
     attempt: int
     since: float
@@ -41,7 +41,7 @@ class IdleJobs:
     uses: dict[JobId, Use] = field(default_factory=dict)
     wasted_gpu_s: dict[str, float] = field(default_factory=dict)
 
-    def look(self, running: Iterable[JobRecord], now: float) -> list[JobId]:
+    def find_idle(self, running: Iterable[JobRecord], now: float) -> list[JobId]:
         """Take in what jobs report; those that are found idle for the first time."""
         before, self.uses = self.uses, {}
         idle = []
@@ -58,14 +58,14 @@ class IdleJobs:
         return idle
 
     def stands_still(self, record: JobRecord) -> bool:
-        """Whether the speed that a job last reported is of the past."""
+        """True if the speed that a job last reported is of the past."""
         use, step_s = self.uses.get(record.job.id), record.report.step_s or 0.0
         same = use is not None and use.attempt == record.attempt
         return same and use is not None and use.idle_s > STILL_S + STILL_STEPS * step_s
 
     @property
     def idle(self) -> Mapping[JobId, Use]:
-        """Those that are idle now."""
+        """Return the jobs that are idle now."""
         return {job: use for job, use in self.uses.items() if use.idle_s >= self.idle_s}
 
 

@@ -7,9 +7,11 @@ is.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -17,15 +19,16 @@ from typing import Any
 
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.codec.plain_values import decode, encode
+from weft.core.errors import WeftError
 from weft.core.events.report import NO_REPORT, Report
-from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
+from weft.core.model.job import Allocation, Job, JobId, LinearQuantity, Tier, name_of
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJob, EndedJobs
 from weft.frozen import frozen
 
 ALL = "*"  # no tenant and no outcome is called so
 ENDED = ("succeeded", "failed", "cancelled")
-NOTHING = Meter()
+NOTHING = LinearQuantity()
 LASTED_S = 60.0  # a job that ends its own agents would have done so by then
 READ_AT_ONCE = 1_000
 KEPT = 2_000  # records of the table that are not read again at once
@@ -33,7 +36,7 @@ KEPT = 2_000  # records of the table that are not read again at once
 
 @frozen
 class JobRecord:
-    """One job's story so far.
+    """One job's history so far.
 
     `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
     is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
@@ -63,7 +66,7 @@ class JobRecord:
     failures: int = 0
     running: int | None = None
     allocation: Allocation | None = None
-    gpu_s: Meter = NOTHING
+    gpu_s: LinearQuantity = NOTHING
     report: Report = NO_REPORT
     saved: int | None = None
     heard: tuple[float, float] | None = None
@@ -90,12 +93,17 @@ class JobRecord:
         return replace(self.job, priority=priority, tier=tier)
 
     @property
+    def gave_way(self) -> bool:
+        """True if it waits since it was stopped for others: that stays true while it does."""
+        return self.blocker is Blocker.GAVE_WAY and self.allocation is None
+
+    @property
     def restarts(self) -> int:
         """Starts after the first."""
         return max(self.starts - 1, 0)
 
     def lasted(self, at: float, attempt: int) -> bool:
-        """Whether the running attempt has kept its agent for a good while."""
+        """True if the running attempt has kept its agent for a good while."""
         return self.running == attempt and at - self.gpu_s.since >= LASTED_S
 
 
@@ -162,7 +170,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         app: str | None = None,
         since: float = 0.0,
     ) -> Callable[[], list[JobRecord]]:
-        """What reads a page, in order of submission: to be called in any thread.
+        """A function that reads a page, in order of submission: to be called in any thread.
 
         Jobs after a number, of a tenant or an app, that ended so, submitted at `since` or later.
         """
@@ -191,7 +199,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         return read
 
     def counts(self, tenant: str = ALL) -> Mapping[str, int]:
-        """How many ended in which way."""
+        """The number of jobs that ended in each way."""
         return {
             word: sum(
                 n
@@ -202,14 +210,14 @@ class JobRecords(Mapping[JobId, JobRecord]):
         }
 
     def tenants(self) -> dict[str, int]:
-        """How many of the jobs that each tenant submitted are still known."""
+        """The number of jobs of each tenant that are still known."""
         known: Counter[str] = Counter(self.active_of)
         for (tenant, _), count in self._counts.items():
             known[tenant] += count
         return dict(known)
 
     def oldest(self, limit: int | None) -> Callable[[], list[tuple[float, JobId, str]]]:
-        """What reads when jobs ended that have left, which, and whose: the first ones."""
+        """A function that reads end, id and tenant of jobs that have left: the first ones."""
         live = [(self.live[job].ended or 0.0, job, self.live[job].job.tenant) for job in self.done]
         return lambda: sorted({*live, *self.ended.oldest(limit)})[:limit]
 
@@ -333,3 +341,46 @@ def _numbered(records: list[JobRecord]) -> list[JobRecord]:
     if len(set(numbers)) == len(numbers):
         return sorted(records, key=lambda record: record.number)
     return [replace(record, number=number) for number, record in enumerate(records)]
+
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 100
+PAUSE_S = 0.05
+
+
+class Archive:
+    """Hands records to the store whenever that many jobs have left."""
+
+    def __init__(self, ended: EndedJobs) -> None:
+        self._ended = ended
+        self._task: asyncio.Task[None] | None = None
+
+    def start_if_due(self, jobs: JobRecords, broken: Callable[[asyncio.Task[None]], None]) -> None:
+        """Between two turns: begin if there is enough to do."""
+        if len(jobs.done) >= AT_ONCE and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._put(jobs))
+            self._task.add_done_callback(broken)
+
+    async def finish(self) -> None:
+        """Wait for what is being written."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _put(self, jobs: JobRecords) -> None:
+        while len(jobs.done) >= AT_ONCE:
+            records = [jobs.live[job] for job in islice(jobs.done, AT_ONCE)]
+            try:
+                rows = await asyncio.to_thread(self._write, records)
+                forgotten = jobs.shelve(rows)
+                if forgotten:
+                    await asyncio.to_thread(self._ended.remove, forgotten)
+            except WeftError as error:
+                log.warning("ended jobs stay in memory for now: %s", error.what)
+                return
+            await asyncio.sleep(PAUSE_S)
+
+    def _write(self, records: Sequence[JobRecord]) -> list[EndedJob]:
+        rows = [row_of(record) for record in records]
+        self._ended.put(rows)
+        return rows

@@ -1,4 +1,6 @@
-"""What happened to every job and what it used, as a fold of the event log.
+"""The history of every job and what it used, as a fold of the event log.
+
+Counted as the log is folded, so a service that begins again from a snapshot counts from there.
 
 The accounts come from here: GPU-seconds run from Started to the end of that attempt, times the
 devices held and the share of each.
@@ -6,6 +8,7 @@ devices held and the share of each.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
@@ -15,7 +18,8 @@ from typing import assert_never
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.events import event as facts
 from weft.core.events.report import NO_REPORT
-from weft.core.model.job import Allocation, Job, JobId, Meter, NodeId
+from weft.core.latency import Histogram
+from weft.core.model.job import Allocation, Job, JobId, LinearQuantity, NodeId
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
@@ -23,10 +27,52 @@ from weft.core.stops import Rung
 from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
-from weft.runtime.records.share_windows import ShareWindows
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
-from weft.runtime.records.tallies import Tallies
-from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
+from weft.runtime.records.usage import (
+    DAY_S,
+    DayUsage,
+    ShareWindows,
+    TenantUsage,
+    day_of,
+    first_day,
+    past_day,
+)
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+WAITS_S = (1.0, 10.0, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR, DAY, 7 * DAY)
+
+
+class Tallies:
+    """`waits` are seconds from submission to the first start; `lost_gpu_s` by tenant.
+
+    Lost is what a job did since its last checkpoint, or since it started, when it was stopped or
+    failed and is to go on.
+    """
+
+    def __init__(self, waited: Iterable[float] = ()) -> None:
+        self.waits = Histogram(WAITS_S)
+        self.lost_gpu_s: defaultdict[str, float] = defaultdict(float)
+        self._safe_at: dict[JobId, float] = {}
+        for seconds in waited:
+            self.waits.add(seconds)
+
+    def started(self, job: JobId, at: float, waited: float | None) -> None:
+        """An attempt runs; `waited` is set for a job's first attempt."""
+        self._safe_at[job] = at
+        if waited is not None:
+            self.waits.add(waited)
+
+    def saved(self, job: JobId, at: float) -> None:
+        """There is a checkpoint to go on from."""
+        if job in self._safe_at:
+            self._safe_at[job] = at
+
+    def left(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> None:
+        """An attempt of that many GPUs is over; what was not safe is lost if the job goes on."""
+        since = self._safe_at.pop(job, at)
+        if goes_on:
+            self.lost_gpu_s[tenant] += gpus * max(at - since, 0.0)
+
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
@@ -47,7 +93,7 @@ class Ledger:
         following: int = 0,
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
-        self.usage = Usage(days)
+        self.usage = TenantUsage(days)
         self.idle = IdleJobs()
         self.tallies = Tallies(
             record.started - record.submitted
@@ -106,6 +152,7 @@ class Ledger:
                 facts.NodeUp()
                 | facts.LoanRecalled()
                 | facts.Refitted()
+                | facts.Foretold()
                 | facts.Woken()
                 | facts.Resizable()
                 | facts.Observed()
@@ -123,11 +170,11 @@ class Ledger:
                 self.jobs.settle(job)
 
     def promised(self) -> dict[tuple[JobId, int], Allocation]:
-        """What attempts that are not over were promised."""
+        """Allocations promised to attempts that are not over."""
         return dict(self._on)
 
     def used(self, now: float, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
-        """What each tenant used on the days of `since` to `until`, and up to `now` at most."""
+        """Usage of each tenant on the days of `since` to `until`, and up to `now` at most."""
         sums = self.usage.total(since, until)
         first, past = first_day(since) * DAY_S, past_day(until) * DAY_S
         for name in self._metering:
@@ -142,7 +189,7 @@ class Ledger:
         return sums
 
     def shares(self, now: float) -> ShareWindows:
-        """What tenants used of what they were entitled to in the windows up to `now`."""
+        """Usage of tenants relative to their entitlement in the windows up to `now`."""
         windows = self.usage.windows.copy()
         for name in self._metering:
             record = self.jobs.live[name]
@@ -186,7 +233,7 @@ class Ledger:
 
     def _decided(self, at: float, decided: facts.Decided) -> None:
         for job, text in decided.reasons.items():
-            if job in self.jobs.active:
+            if job in self.jobs.active and (text or not self.jobs.live[job].gave_way):
                 word = decided.blockers.get(job, Blocker.SAID)
                 self._set(job, said=text, blocker=word)
         for job, to in decided.changes.items():
@@ -218,9 +265,7 @@ class Ledger:
             self._next_attempt(record, to, reason="", said="", sleeps=None)
 
     def _slept_or_woke(
-        self,
-        at: float,
-        event: facts.Slept | facts.SleepFailed | facts.Awoke | facts.StartedAhead,
+        self, at: float, event: facts.Slept | facts.SleepFailed | facts.Awoke | facts.StartedAhead
     ) -> None:
         if isinstance(event, facts.StartedAhead):
             sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
@@ -342,7 +387,7 @@ class Ledger:
                 self._want(record.job, -1.0)
 
     def _commanded(self, event: facts.Suspended | facts.Resumed | facts.PriorityChanged) -> None:
-        """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
+        """Note a command of its owner or an admin; a job that is suspended wants no GPUs."""
         record = self.jobs.changing(event.job)
         if record is None or record.outcome:
             return
@@ -382,7 +427,7 @@ class Ledger:
         """From here on the job uses that many GPUs."""
         record, meter = self.jobs.live[job], self.jobs.live[job].gpu_s
         self.usage.spent(record.job.tenant, meter.since, at, meter.rate)
-        self._set(job, gpu_s=Meter(meter.at(at), rate, at))
+        self._set(job, gpu_s=LinearQuantity(meter.at(at), rate, at))
         (self._metering.add if rate else self._metering.discard)(job)
 
     def _set(self, job: JobId, /, **changes: object) -> None:
@@ -394,6 +439,6 @@ def _rate(on: Allocation) -> float:
 
 
 def failure_class(event: facts.Failed) -> str:
-    """What failures of one kind have in common, in words; empty where that is not known."""
+    """The words that failures of one kind have in common; empty where that is not known."""
     code = "" if event.code is None else f"exit code {event.code}"
     return "no GPU memory left" if event.out_of_memory else code

@@ -1,4 +1,4 @@
-"""What a job's record says about an attempt that sleeps."""
+"""Parts of a job's record about an attempt that sleeps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from weft.core.asleep.ahead import is_ahead
-from weft.core.asleep.sleeping import Sleeping
-from weft.core.asleep.times import UP
+from weft.core.asleep.sleeping import UP, Sleeping
 from weft.core.events.event import Awoke, SleepFailed, Slept
 from weft.core.model.job import Allocation, JobId
 from weft.core.state.state import State
@@ -18,7 +17,10 @@ LEAST_GB = 0.05  # what is not worth a word
 
 
 def describe_sleep(state: State, job: JobId) -> str:
-    """Where a job sleeps, what it holds there and how soon it is back; empty if it does not."""
+    """A sentence on where a job sleeps, what it holds and how soon it is back.
+
+    Empty if it does not.
+    """
     sleeping, row = state.asleep.find(job), state.table.find(job)
     if sleeping is None or row is None or not sleeping.there:
         return ""
@@ -42,7 +44,7 @@ class SleepChange(NamedTuple):
 
 
 def lies_down(record: JobRecord, rung: Rung | None) -> Sleeping | None:
-    """What sleeps of a job whose devices are taken away by a rung; None if it leaves."""
+    """The sleeper of a job whose devices are taken away by a rung; None if it leaves."""
     if (
         record.sleeps is None
         and record.allocation is not None
@@ -54,14 +56,14 @@ def lies_down(record: JobRecord, rung: Rung | None) -> Sleeping | None:
 
 
 def goes_on(record: JobRecord, to: Allocation) -> bool:
-    """Whether what a job is given is where it sleeps."""
+    """True if a job is given the devices where it sleeps."""
     return record.sleeps is not None and record.sleeps.on.stays(to)
 
 
 def sleep_after(
     record: JobRecord, at: float, event: Slept | SleepFailed | Awoke
 ) -> SleepChange | None:
-    """What an engine's word means for a record; None for nothing."""
+    """The change that an engine's word makes to a record; None for none."""
     sleeps = record.sleeps
     if sleeps is None or sleeps.attempt != event.attempt:
         return None

@@ -1,4 +1,4 @@
-"""Where a job stands, in the words people read."""
+"""The state of a job, in the words people read."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def words_but_pending(jobs: JobRecords, state: State) -> dict[JobId, str]:
 
 
 def count_words(jobs: JobRecords, words: Mapping[JobId, str], tenant: str = ALL) -> Counter[str]:
-    """How many active jobs of a tenant are in which state, by `words_but_pending`."""
+    """The number of active jobs of a tenant in each state, by `words_but_pending`."""
     counts = Counter(w for name, w in words.items() if tenant in (ALL, jobs.active[name]))
     everybody = len(jobs.active) if tenant == ALL else jobs.active_of[tenant]
     counts["pending"] = everybody - counts.total()

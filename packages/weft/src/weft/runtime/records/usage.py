@@ -1,13 +1,18 @@
-"""What tenants used of what they were entitled to, lately: a few hundred windows of time.
+"""Use of the cluster by tenants, day by day, and in windows beside their entitlement.
 
 Windows are short at first. When there would be too many they become twice as long, and when they
 are long enough the oldest go; so a page can draw five minutes as well as two weeks.
+
+Days are whole ones in UTC. What jobs used stays when they are forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any
+
+from weft.frozen import frozen
 
 SHORTEST_S, LONGEST_S = 10.0, 5120.0
 MOST = 240
@@ -24,15 +29,15 @@ class ShareWindows:
         self._sums: dict[str, dict[int, Pair]] = {}
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """That many GPUs were in use from `since` until `until`."""
+        """Count that many GPUs in use from `since` until `until`."""
         self._add(tenant, since, until, gpus, 0.0)
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
-        """It was entitled to that many GPUs from `since` until `until`."""
+        """Count that many GPUs of entitlement from `since` until `until`."""
         self._add(tenant, since, until, 0.0, gpus)
 
     def copy(self) -> ShareWindows:
-        """Another with the same sums."""
+        """Another with equal sums."""
         other = ShareWindows()
         other.width_s, other._first, other._last = self.width_s, self._first, self._last
         other._sums = {tenant: dict(sums) for tenant, sums in self._sums.items()}
@@ -106,3 +111,121 @@ class ShareWindows:
                 was = merged.get(window // 2, NOTHING)
                 merged[window // 2] = was[0] + used, was[1] + due
             self._sums[tenant] = merged
+
+
+DAY_S = 86_400.0
+
+
+@frozen
+class DayUsage:
+    """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines.
+
+    `entitled_s` are the GPU-seconds that it was entitled to.
+    """
+
+    tenant: str
+    day: int
+    gpu_s: float = 0.0
+    jobs: int = 0
+    restarts: int = 0
+    missed: int = 0
+    entitled_s: float = 0.0
+
+
+class TenantUsage:
+    """Every tenant's days, and what they had lately in shorter windows."""
+
+    def __init__(self, days: Iterable[DayUsage] = ()) -> None:
+        self.windows = ShareWindows()
+        self._days: dict[str, dict[int, DayUsage]] = {}
+        for usage in days:
+            self._days.setdefault(usage.tenant, {})[usage.day] = usage
+
+    def submitted(self, tenant: str, at: float) -> None:
+        """Count a submitted job."""
+        self._add(DayUsage(tenant, day_of(at), jobs=1))
+
+    def restarted(self, tenant: str, at: float) -> None:
+        """Count a job that ran again."""
+        self._add(DayUsage(tenant, day_of(at), restarts=1))
+
+    def missed(self, tenant: str, at: float) -> None:
+        """A job's deadline came before its end."""
+        self._add(DayUsage(tenant, day_of(at), missed=1))
+
+    def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """Count that many GPUs in use from `since` until `until`."""
+        self.windows.spent(tenant, since, until, gpus)
+        if gpus:  # what was never in use may be from the beginning of time
+            for day, seconds in _by_day(since, until):
+                self._add(DayUsage(tenant, day, gpus * seconds))
+
+    def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """Count that many GPUs of entitlement from `since` until `until`."""
+        self.windows.entitled(tenant, since, until, gpus)
+        if gpus:
+            for day, seconds in _by_day(since, until):
+                self._add(DayUsage(tenant, day, entitled_s=gpus * seconds))
+
+    def days(self) -> list[DayUsage]:
+        """All of them."""
+        return [usage for held in self._days.values() for usage in held.values()]
+
+    def total(self, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
+        """Each tenant's sum over the days from that of `since` to that before `until`."""
+        first, past = first_day(since), past_day(until)
+        sums: dict[str, DayUsage] = {}
+        for tenant, held in self._days.items():
+            chosen = [usage for day, usage in held.items() if first <= day < past]
+            if chosen:
+                sums[tenant] = DayUsage(
+                    tenant,
+                    min(usage.day for usage in chosen),
+                    sum(usage.gpu_s for usage in chosen),
+                    sum(usage.jobs for usage in chosen),
+                    sum(usage.restarts for usage in chosen),
+                    sum(usage.missed for usage in chosen),
+                    sum(usage.entitled_s for usage in chosen),
+                )
+        return sums
+
+    def _add(self, more: DayUsage) -> None:
+        held = self._days.setdefault(more.tenant, {})
+        was = held.get(more.day)
+        held[more.day] = more if was is None else _add(was, more)
+
+
+def _add(was: DayUsage, more: DayUsage) -> DayUsage:
+    return DayUsage(
+        was.tenant,
+        was.day,
+        was.gpu_s + more.gpu_s,
+        was.jobs + more.jobs,
+        was.restarts + more.restarts,
+        was.missed + more.missed,
+        was.entitled_s + more.entitled_s,
+    )
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """The days of a stretch, with the seconds in each."""
+    while since < until:
+        day = day_of(since)
+        end = min(until, (day + 1) * DAY_S)
+        yield day, end - since
+        since = end
+
+
+def day_of(at: float) -> int:
+    """The number of a day since 1970-01-01, in UTC."""
+    return int(at // DAY_S)
+
+
+def first_day(since: float) -> int:
+    """The day that `since` lies in."""
+    return day_of(max(since, 0.0))
+
+
+def past_day(until: float) -> float:
+    """The first day that is not wholly or partly before `until`."""
+    return inf if until == inf else -(-until // DAY_S)

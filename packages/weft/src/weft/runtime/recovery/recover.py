@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.base.garbage import no_collection
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import event as facts
@@ -20,9 +21,8 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.cells import Column
 from weft.core.state.ended_jobs import EndedJobs
-from weft.core.state.saved_state import Held, SavedScheduler, SavedState
+from weft.core.state.saved_state import SavedPromise, SavedScheduler, SavedState
 from weft.core.state.wishes import Wish, wishes_of
-from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
@@ -72,15 +72,15 @@ class Recovered:
         """Take in the next event of the log."""
         if at > self.at:
             self.settle()  # all events of a turn have one time
-        self.scheduler.recall(at, event)
+        self.scheduler.apply_event(at, event)
         self.note(seq, at, event)
 
     def note(self, seq: int, at: float, event: facts.Event) -> None:  # noqa: C901 - one case an event
-        """The same for an event that the scheduler has taken in already.
+        """Note an event that the scheduler has taken in already.
 
         With those that follow it: `settle` once all of a turn are noted.
         """
-        self.ledger.entitlement.pass_to(at)
+        self.ledger.entitlement.pass_to(at, event)
         self.ledger.fold(at, event)
         if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
             self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
@@ -123,6 +123,7 @@ class Recovered:
                 | facts.Awoke()
                 | facts.Observed()
                 | facts.Refitted()
+                | facts.Foretold()
             ):
                 pass
             case _:
@@ -139,7 +140,7 @@ class Recovered:
             self.ledger.settle(self.scheduler.state.releasing.is_leaving)
 
     def begins(self, policy: PartSpec | None) -> facts.PolicyChanged:
-        """How to go on: with `policy`, or as before if that is None."""
+        """The event to go on with: `policy`, or the last one if that is None."""
         if policy is None and self.given_up is not None:
             return self.given_up
         return facts.PolicyChanged(policy or self.policy)
@@ -163,7 +164,7 @@ class Recovered:
 
 
 def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
-    """What the store knows: its snapshot if that can be read, and every event since.
+    """Everything that the store knows: its snapshot if that can be read, and every event since.
 
     An event that cannot be folded is set aside, and everything is read again without it.
     """
@@ -213,7 +214,7 @@ def _put_away(store: Store, jobs: JobRecords) -> None:
 
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
-    """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
+    """The state that a cut log goes on from; what this code cannot learn is left out."""
     if (base := store.base()) is None:
         return None
     seq, data = base
@@ -273,7 +274,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "at": back.at,
         "jobs": back.ledger.jobs.following,
     }
-    promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
+    promised = [SavedPromise(job, on, n) for (job, n), on in back.ledger.promised().items()]
     records = [*back.ledger.jobs.live.values()]
     if active_only:
         held = {held_job.job for held_job in promised}
@@ -294,7 +295,7 @@ def melt(
     ended: EndedJobs | None = None,
     lenient: bool = False,
 ) -> Recovered:
-    """What was frozen at `seq`, in a scheduler that has taken in nothing yet.
+    """The state that was frozen at `seq`, in a scheduler that has taken in nothing yet.
 
     If `lenient`, parts of its knowledge that cannot be taken up start over.
     """
@@ -323,7 +324,7 @@ def melt(
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
 ) -> tuple[list[facts.Event], list[Wish]]:
-    """What must have happened while no service ran, and what to ask the engine again."""
+    """Events that must have happened while no service ran, and requests to repeat to the engine."""
     state = back.scheduler.state
     events: list[facts.Event] = []
     there = {node.id for node in nodes}

@@ -1,4 +1,4 @@
-"""What is kept of jobs that have ended, and for how long: so that nothing grows forever.
+"""Retention of ended jobs, and for how long: so that nothing grows forever.
 
 Ended jobs are forgotten with their output, oldest first, by age; by number and size, those of the
 tenant that has most. What tenants used stays, day by day. The log is cut where a base was taken: a
@@ -33,7 +33,7 @@ READ_AT_ONCE = 5_000
 
 @frozen
 class Keep:
-    """How long ended jobs and events are kept; 0 of anything keeps all of it.
+    """The time for which ended jobs and events are kept; 0 of anything keeps all of it.
 
     `days` since a job ended, `jobs` that ended last, `gb` of what they wrote in the state folder,
     `events` of the log.
@@ -60,7 +60,7 @@ def choose_jobs(
     *,
     sizes: Mapping[JobId, int],
 ) -> list[JobId]:
-    """Those to forget of the `oldest` jobs: when they ended, which, and whose.
+    """Choose which of the `oldest` jobs to forget: by age, number and size.
 
     Of too many, or too large ones, the first go of the tenant that has most, so that no tenant's
     jobs put out those of others. `sizes` are of all of them, where they matter.
@@ -79,7 +79,7 @@ def choose_jobs(
 def _choose_fairly(
     oldest: Sequence[tuple[float, JobId, str]], most: float, size_of: Callable[[JobId], float]
 ) -> Iterator[JobId]:
-    """Those that are too many: always the first of the tenant that has most by then."""
+    """Choose jobs that are too many: always the first of the tenant that has most by then."""
     queues: defaultdict[str, deque[JobId]] = defaultdict(deque)
     held: defaultdict[str, float] = defaultdict(float)
     for _, job, tenant in oldest:
@@ -116,7 +116,7 @@ def choose_base(
 def is_base_due(
     bases: Sequence[tuple[int, float]], last: int, now: float, keep: Keep, *, memory: bool
 ) -> bool:
-    """Whether it is time for another base; one that costs a policy its memory is rarer."""
+    """True if it is time for another base; one that costs a policy its memory is rarer."""
     seq, at = bases[-1] if bases else (0, -inf)
     if memory and now - at < LONGEST_S:
         return False
@@ -138,8 +138,7 @@ class Retention(Repeated):
         self._bases: list[tuple[int, float]] = []
         self._alone = asyncio.Lock()  # one at a time, or what both chose is counted twice
 
-    async def look(self) -> int:
-        """Prune."""
+    async def poll(self) -> int:
         return await self.prune()
 
     async def prune(self) -> int:
@@ -196,7 +195,7 @@ class Retention(Repeated):
         return is_base_due(self._bases, seq, at, self.keep, memory=memory)
 
     async def _measure(self) -> None:
-        """What each ended job takes of the disk; looked at once, since it does not change."""
+        """Measure what each ended job takes of the disk, once, since it does not change."""
         driver = self._driver
         ended = await asyncio.to_thread(driver.ledger.jobs.oldest(None))
         new = [job for _, job, _ in ended if job not in self._sizes]

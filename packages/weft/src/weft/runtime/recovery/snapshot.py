@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from weft import core
+from weft.base.garbage import no_collection
 from weft.core.codec.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.state.saved_state import TABLES, Held
+from weft.core.state.saved_state import TABLES, SavedPromise
 from weft.frozen import frozen
-from weft.garbage import no_collection
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.version import __version__
@@ -29,7 +29,12 @@ from weft.version import __version__
 FORMAT = 1
 MAGIC = b"weft snapshot "
 PART = 100  # rows of a table: some 2 ms
-KINDS: dict[str, type] = {**TABLES, "promised": Held, "records": JobRecord, "usage": DayUsage}
+KINDS: dict[str, type] = {
+    **TABLES,
+    "promised": SavedPromise,
+    "records": JobRecord,
+    "usage": DayUsage,
+}
 
 
 class DamagedSnapshot(InvalidConfig):
@@ -59,14 +64,14 @@ class Frozen:
 
 @frozen
 class Thawed:
-    """What a snapshot says; `current` unless other code than this wrote it."""
+    """The content of a snapshot; `current` unless other code than this wrote it."""
 
     head: Mapping[str, Any]
     tables: Mapping[str, Sequence[Any]]
 
     @property
     def current(self) -> bool:
-        """Whether this very code folded the events that led here."""
+        """True if this very code folded the events that led here."""
         return bool(self.head["fingerprint"] == fingerprint())
 
 

@@ -17,7 +17,7 @@ PAUSE_S = 0.01  # between parts of a snapshot
 JOBS_A_EVENT = 4  # the more jobs there are the rarer a snapshot, so that it costs a part of a turn
 
 
-class Saver:
+class SnapshotSaver:
     """Writes a snapshot whenever `every` events have come since the last, of this run or before."""
 
     def __init__(self, store: Store, every: int) -> None:
@@ -27,7 +27,7 @@ class Saver:
         self._task: asyncio.Task[None] | None = None
         self._base: asyncio.Task[None] | None = None
 
-    def look(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
+    def start_if_due(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
         """Between two turns: begin a snapshot if one is due."""
         jobs = len(known.ledger.jobs.live)
         due = max(self._last, known.saved) + max(self._every, jobs // JOBS_A_EVENT)

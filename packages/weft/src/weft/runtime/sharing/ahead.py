@@ -24,7 +24,10 @@ LONGEST_S = 120.0  # without a step: it is frozen wherever it is
 
 
 class AheadStarts(Repeated):
-    """Those of a driver's engine, as far as rules `allow`; jobs frozen at the end stay so."""
+    """Starts ahead on a driver's engine, as far as rules `allow`.
+
+    Jobs frozen at the end stay so.
+    """
 
     every_s = 0.25
     trouble = "no job is started ahead now"
@@ -39,7 +42,7 @@ class AheadStarts(Repeated):
         if engine.real and Sees.STEPS in engine.sees and Rung.FREEZE in engine.stops:
             super().open()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Freeze jobs that have begun, and start the next."""
         driver, state = self._driver, self._driver.scheduler.state
         for sleeper in [*state.asleep.sleepers.values()]:
@@ -55,7 +58,7 @@ class AheadStarts(Repeated):
             await driver.write_down(start)
 
     async def _is_ready(self, sleeper: Sleeping) -> bool:
-        """Whether it steps, is wanted now, or takes too long."""
+        """True if it steps, is wanted now, or takes too long."""
         state, driver = self._driver.scheduler.state, self._driver
         row = state.table.find(sleeper.job)
         if row is None or state.table.allocations[row] is not None:

@@ -1,4 +1,4 @@
-"""Which residents of one device run at this moment, and which are frozen.
+"""Decides which residents of one device run at this moment, and which are frozen.
 
 Ordinarily all run. To learn a job's speed alone the others are frozen for a second or two, at most
 2 % of the time. Jobs that together do no more than turns would take turns. Beside a job that was
@@ -15,8 +15,8 @@ from math import inf
 
 from weft.core.model.job import JobId
 from weft.frozen import frozen
-from weft.runtime.sharing.groups import Groups
-from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
+from weft.runtime.sharing.groups import SharingGroups
+from weft.runtime.sharing.speeds import WARM_S, ResidentSpeed, ResidentSpeeds
 
 # ---- Keeps firm promises: a job behind its promise has the device until it has
 # caught up
@@ -35,7 +35,7 @@ SILENT_S = 3.0  # without a step: it is starved, not slow to report
 
 @dataclass(slots=True)
 class FirmPromises:
-    """How many seconds each holder of a firm promise is behind what it was promised.
+    """Seconds by which each holder of a firm promise is behind what it was promised.
 
     No job gets ahead of it: what a job has had is no reason to slow it later.
     """
@@ -47,7 +47,7 @@ class FirmPromises:
     _there: frozenset[JobId] = frozenset()
 
     def find_frozen(
-        self, now: float, working: Mapping[JobId, Resident], speeds: Speeds
+        self, now: float, working: Mapping[JobId, ResidentSpeed], speeds: ResidentSpeeds
     ) -> frozenset[JobId]:
         """Jobs that must wait so that promises are kept; none where no speed alone is known."""
         holders = sorted(firm_of(working), key=_firmest)
@@ -74,7 +74,7 @@ class FirmPromises:
         """A job is measured alone: that does not count against the others."""
         self._counted.clear()
 
-    def _count(self, now: float, holders: list[Resident], speeds: Speeds) -> None:
+    def _count(self, now: float, holders: list[ResidentSpeed], speeds: ResidentSpeeds) -> None:
         """Take in the steps that were reported since the last time, which may come in lumps."""
         before, self._counted = self._counted, {}
         behind_s, self._behind_s = self._behind_s, {}
@@ -97,14 +97,14 @@ class FirmPromises:
             self._counted[holder.job] = at, steps
 
 
-def firm_of(working: Mapping[JobId, Resident]) -> list[Resident]:
+def firm_of(working: Mapping[JobId, ResidentSpeed]) -> list[ResidentSpeed]:
     """Jobs promised a slowdown that counts also while they are frozen."""
     return [
         resident for resident in working.values() if resident.promise is not None and resident.firm
     ]
 
 
-def _firmest(resident: Resident) -> tuple[float, float, str]:
+def _firmest(resident: ResidentSpeed) -> tuple[float, float, str]:
     """The firmest promise first, and of several the first that came."""
     return resident.promise or inf, -resident.age_s, resident.job
 
@@ -125,8 +125,8 @@ JUDGED_S = 3.0  # of the last steps: whether a promise is kept now
 
 
 @frozen
-class Standing:
-    """How a resident fares, for people: what it was promised, and what is measured.
+class ResidentStanding:
+    """The state of a resident, for people: what it was promised, and what is measured.
 
     `broken_s` are the seconds in which its promise was not kept.
     """
@@ -139,11 +139,11 @@ class Standing:
 
 @dataclass(slots=True)
 class DeviceControl:
-    """One device."""
+    """Control of the residents of one device."""
 
-    speeds: Speeds = field(default_factory=Speeds)
+    speeds: ResidentSpeeds = field(default_factory=ResidentSpeeds)
     mode: str = "together"
-    _residents: dict[JobId, Resident] = field(default_factory=dict)
+    _residents: dict[JobId, ResidentSpeed] = field(default_factory=dict)
     _awake: frozenset[JobId] = frozenset()
     _running: frozenset[JobId] = frozenset()  # those of them that work
     _since: float = 0.0
@@ -153,11 +153,11 @@ class DeviceControl:
     _probe_end: float = 0.0  # however often it starts over
     _probed: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # next, and interval
     _turn: tuple[JobId, float] | None = None
-    _groups: Groups = field(default_factory=Groups)
+    _groups: SharingGroups = field(default_factory=SharingGroups)
     _broken_s: dict[JobId, float] = field(default_factory=dict)
     _promises: FirmPromises = field(default_factory=FirmPromises)
 
-    def tick(self, now: float, residents: Mapping[JobId, Resident]) -> frozenset[JobId]:
+    def tick(self, now: float, residents: Mapping[JobId, ResidentSpeed]) -> frozenset[JobId]:
         """The residents that are to be frozen from now until the next tick."""
         self._meet(now, residents)
         self.speeds.learn(now, self._residents, self._awake, self._since, ALONE_S)
@@ -173,10 +173,12 @@ class DeviceControl:
         self._awake, self._running = awake, running
         return frozenset(residents) - awake
 
-    def standing(self, job: JobId) -> Standing:
-        """How a resident fares."""
+    def standing(self, job: JobId) -> ResidentStanding:
+        """The state of a resident."""
         resident = self._residents[job]
-        return Standing(resident.promise, self.pace(job), self._broken_s.get(job, 0.0), self.mode)
+        return ResidentStanding(
+            resident.promise, self.pace(job), self._broken_s.get(job, 0.0), self.mode
+        )
 
     def pace(self, job: JobId) -> float | None:
         """The part of its speed alone that a job keeps while all run; None if not known."""
@@ -198,7 +200,7 @@ class DeviceControl:
 
     # ---- residents
 
-    def _meet(self, now: float, residents: Mapping[JobId, Resident]) -> None:
+    def _meet(self, now: float, residents: Mapping[JobId, ResidentSpeed]) -> None:
         before = {job for job, resident in self._residents.items() if resident.works}
         working = {job for job, resident in residents.items() if resident.works}
         dt = max(now - self._last, 0.0) if self._last > -inf else 0.0
@@ -224,7 +226,9 @@ class DeviceControl:
 
     # ---- frozen residents
 
-    def _choose_frozen(self, now: float, working: Mapping[JobId, Resident]) -> frozenset[JobId]:
+    def _choose_frozen(
+        self, now: float, working: Mapping[JobId, ResidentSpeed]
+    ) -> frozenset[JobId]:
         probed = self._find_probed(now, working)
         if probed is not None:
             self._promises.pause()
@@ -247,11 +251,11 @@ class DeviceControl:
         self.mode = "guarded" if waiting else "together"
         return waiting
 
-    def _is_free(self, working: Mapping[JobId, Resident]) -> bool:
-        """Whether no job was promised anything: turns would break it."""
+    def _is_free(self, working: Mapping[JobId, ResidentSpeed]) -> bool:
+        """True if no job was promised anything: turns would break it."""
         return not firm_of(working)
 
-    def _find_probed(self, now: float, working: Mapping[JobId, Resident]) -> JobId | None:
+    def _find_probed(self, now: float, working: Mapping[JobId, ResidentSpeed]) -> JobId | None:
         """The job whose speed alone is measured now, if any."""
         if self._probe is not None:
             job, until = self._probe
@@ -273,7 +277,7 @@ class DeviceControl:
         self._probe, self._probe_end = (job, now + PROBE_S), now + LONGEST_PROBE_S
         return job
 
-    def _is_due(self, now: float, resident: Resident) -> bool:
+    def _is_due(self, now: float, resident: ResidentSpeed) -> bool:
         """A speed that is not known, or that was measured long ago."""
         job = resident.job
         if now - resident.steps_since < WARM_S:
@@ -282,8 +286,8 @@ class DeviceControl:
             return self._probed.get(job, (0.0, 0.0))[0] <= now
         return self._probed.setdefault(job, (now + 60.0, 60.0))[0] <= now
 
-    def _take_turn(self, now: float, working: Mapping[JobId, Resident]) -> JobId:
-        """Which job has the device: the one that is likely to need it for the shortest time."""
+    def _take_turn(self, now: float, working: Mapping[JobId, ResidentSpeed]) -> JobId:
+        """The job that has the device: the one that is likely to need it for the shortest time."""
         if self._turn is not None and self._turn[0] in working and now < self._turn[1]:
             return self._turn[0]
         alone = self.speeds.alone
@@ -293,7 +297,7 @@ class DeviceControl:
 
     # ---- whether promises are kept
 
-    def _count_broken(self, now: float, working: Mapping[JobId, Resident]) -> None:
+    def _count_broken(self, now: float, working: Mapping[JobId, ResidentSpeed]) -> None:
         dt = now - self._last
         if not 0.0 < dt < 5.0 or len(working) < 2:
             return
@@ -308,7 +312,7 @@ class DeviceControl:
             ):
                 self._broken_s[job] = self._broken_s.get(job, 0.0) + dt
 
-    def _rate_lately(self, now: float, resident: Resident) -> float | None:
+    def _rate_lately(self, now: float, resident: ResidentSpeed) -> float | None:
         """Steps per second: a firm promise also counts time in which it was frozen."""
         since = now - JUDGED_S if resident.firm else max(now - JUDGED_S / 2, self._since)
         return resident.measured.rate(since, now)

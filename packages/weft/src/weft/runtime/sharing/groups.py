@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import inf, log2
 
 from weft.core.model.job import JobId
-from weft.runtime.sharing.speeds import Resident, Speeds
+from weft.runtime.sharing.speeds import ResidentSpeed, ResidentSpeeds
 
 TURN_S = 4.0
 PROTECTED_S = 2.5  # of a broken promise: from then on it is kept
@@ -28,7 +28,7 @@ Protected = Collection[JobId]  # whose promise is kept
 
 
 @dataclass(slots=True)
-class Groups:
+class SharingGroups:
     """The group that runs, and until when its turn lasts."""
 
     group: frozenset[JobId] = frozenset()
@@ -39,8 +39,8 @@ class Groups:
     def choose(
         self,
         now: float,
-        working: Mapping[JobId, Resident],
-        speeds: Speeds,
+        working: Mapping[JobId, ResidentSpeed],
+        speeds: ResidentSpeeds,
         broken_s: Mapping[JobId, float],
     ) -> frozenset[JobId]:
         """The jobs that run now; `broken_s` are seconds in which each was slower than promised."""
@@ -56,11 +56,11 @@ class Groups:
     def _goes_on(
         self,
         now: float,
-        working: Mapping[JobId, Resident],
-        speeds: Speeds,
+        working: Mapping[JobId, ResidentSpeed],
+        speeds: ResidentSpeeds,
         protected: Protected,
     ) -> bool:
-        """Whether the group that runs is to go on."""
+        """True if the group that runs is to go on."""
         if now >= self._until or self._there != working.keys():
             return False
         if len(self.group) == len(working):
@@ -70,8 +70,8 @@ class Groups:
     def _make(
         self,
         now: float,
-        working: Mapping[JobId, Resident],
-        speeds: Speeds,
+        working: Mapping[JobId, ResidentSpeed],
+        speeds: ResidentSpeeds,
         protected: Protected,
     ) -> frozenset[JobId]:
         order = sorted(working, key=lambda job: self._rank(now, working[job], speeds))
@@ -93,7 +93,9 @@ class Groups:
             else group | {best}
         )
 
-    def _rank(self, now: float, resident: Resident, speeds: Speeds) -> tuple[int, float, str]:
+    def _rank(
+        self, now: float, resident: ResidentSpeed, speeds: ResidentSpeeds
+    ) -> tuple[int, float, str]:
         """Jobs that have waited for long, then the shortest.
 
         Of about the same length, within a factor of two, the oldest.
@@ -108,8 +110,10 @@ class Groups:
         )
 
 
-def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds: Speeds) -> bool:
-    """Whether the device does about as much for a group as for all at once."""
+def is_worth(
+    group: frozenset[JobId], working: Mapping[JobId, ResidentSpeed], speeds: ResidentSpeeds
+) -> bool:
+    """True if the device does about as much for a group as for all at once."""
     everybody = frozenset(working)
     at_once = [speeds.pace_in(everybody, job) for job in everybody]
     known = [pace for pace in at_once if pace is not None]
@@ -121,11 +125,11 @@ def is_worth(group: frozenset[JobId], working: Mapping[JobId, Resident], speeds:
 
 def can_run(
     group: frozenset[JobId],
-    working: Mapping[JobId, Resident],
-    speeds: Speeds,
+    working: Mapping[JobId, ResidentSpeed],
+    speeds: ResidentSpeeds,
     protected: Protected,
 ) -> bool | None:
-    """Whether its protected members keep what they were promised; None if unknown.
+    """True if its protected members keep what they were promised; None if unknown.
 
     Nor does a group run that was seen to do no more together than one after the other.
     """

@@ -16,15 +16,15 @@ from typing import Any
 
 from weft.core.errors import NotRunningError, WeftError
 from weft.core.events.event import Observed
-from weft.core.knowledge.measured import Measured
+from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
 from weft.core.state.cells import Column
 from weft.core.stops import Rung
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
-from weft.runtime.sharing.device import DeviceControl, Standing
-from weft.runtime.sharing.speeds import Predict, Resident, predict_nothing
+from weft.runtime.sharing.device import DeviceControl, ResidentStanding
+from weft.runtime.sharing.speeds import Predict, ResidentSpeed, predict_nothing
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ Residents = dict[Device, dict[Attempt, tuple[Job, float]]]  # with their ages
 
 @dataclass(slots=True)
 class _LastReport:
-    """What was last said of an attempt."""
+    """The last report about an attempt."""
 
     peak_gb: float = 0.0
     pace: float | None = None
@@ -88,8 +88,8 @@ class SharingGuard(Repeated):
         for attempt in [*self._frozen]:
             await self._thaw(attempt)
 
-    def standing(self, job: JobId) -> Standing | None:
-        """How a job fares on a device that it shares; None where it is alone."""
+    def standing(self, job: JobId) -> ResidentStanding | None:
+        """The state of a job on a device that it shares; None where it is alone."""
         for control in self._devices.values():
             with suppress(KeyError):
                 return control.standing(job)
@@ -108,7 +108,7 @@ class SharingGuard(Repeated):
 
     # ---- one look
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Measure the jobs that share a device, and freeze or thaw."""
         self._looks += 1
         if self._looks % FIND_EVERY == 1:
@@ -135,15 +135,17 @@ class SharingGuard(Repeated):
         self._devices = {d: control for d, control in self._devices.items() if d in there}
         await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
 
-    def _describe(self, job: Job, number: int, measured: Measured, age_s: float) -> Resident:
+    def _describe(
+        self, job: Job, number: int, measured: MeasuredAttempt, age_s: float
+    ) -> ResidentSpeed:
         """A job with what it asked to be promised, else with the default."""
         programs = self._driver.scheduler.knowledge.programs
         promise = job.slowdown if programs is None else programs.promise(job)
         firm = job.slowdown is not None
-        return Resident(job.id, number, measured, promise, age_s, firm)
+        return ResidentSpeed(job.id, number, measured, promise, age_s, firm)
 
     def _predict_on(self, device: Device, rows: dict[Attempt, tuple[Job, float]]) -> Predict:
-        """What is remembered of the programs on a device beside each other."""
+        """A function for the speeds remembered of the programs on a device beside each other."""
         programs = self._driver.scheduler.knowledge.programs
         cluster = self._driver.scheduler.state.cluster
         at = cluster.index.get(device[0])
@@ -172,8 +174,8 @@ class SharingGuard(Repeated):
             residents.setdefault((part.node, part.gpus[0]), {})[attempt] = job, age_s
         return residents
 
-    def _measure(self, there: Residents) -> dict[Attempt, Measured]:
-        """What is observed about jobs that share; of others from time to time. Reads files."""
+    def _measure(self, there: Residents) -> dict[Attempt, MeasuredAttempt]:
+        """Measurements of jobs that share; of others from time to time. Reads files."""
         measured, every = self._driver.engine.measured, self._looks % ALONE_EVERY == 1
         return {
             attempt: measured(*attempt)
@@ -208,7 +210,9 @@ class SharingGuard(Repeated):
 
     # ---- what is reported
 
-    def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
+    def _tell(
+        self, now: float, control: DeviceControl, residents: dict[JobId, ResidentSpeed]
+    ) -> None:
         for resident in residents.values():
             last = self._reports.setdefault((resident.job, resident.attempt), _LastReport())
             peak_gb = resident.measured.peak_gb
@@ -239,8 +243,8 @@ class SharingGuard(Repeated):
             log.warning("observations are not recorded: %s", error)
 
 
-def is_settled(now: float, resident: Resident) -> bool:
-    """Whether a job has held whatever memory a step of it needs, and that was seen."""
+def is_settled(now: float, resident: ResidentSpeed) -> bool:
+    """True if a job has held whatever memory a step of it needs, and that was seen."""
     if resident.measured.steps is None:
         return resident.age_s >= UNSEEN_S
     return now - resident.steps_since >= SETTLED_S

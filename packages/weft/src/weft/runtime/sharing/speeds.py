@@ -1,4 +1,4 @@
-"""How fast the residents of a device are alone and together, from the steps that were counted."""
+"""Speeds of the residents of a device alone and together, from the steps that were counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from weft.core.knowledge.measured import Measured
+from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import JobId
 from weft.frozen import frozen
 
@@ -29,7 +29,7 @@ def predict_nothing(job: JobId, others: frozenset[JobId]) -> float | None:  # no
 
 
 @frozen
-class Resident:
+class ResidentSpeed:
     """A job on a device as it is now; `promise` is the slowdown that it may have, None for any.
 
     A `firm` promise counts the time in which it is frozen, another one only that in which it runs.
@@ -38,20 +38,20 @@ class Resident:
 
     job: JobId
     attempt: int
-    measured: Measured
+    measured: MeasuredAttempt
     promise: float | None = None
     age_s: float = 0.0
     firm: bool = True
 
     @property
     def steps_since(self) -> float:
-        """When its first counted step was done; infinite before."""
+        """The time at which its first counted step was done; infinite before."""
         samples = self.measured.samples
         return samples[0][0] if samples else inf
 
     @property
     def works(self) -> bool:
-        """Whether it has begun to train, as its steps tell, or its age where none are seen."""
+        """True if it has begun to train, as its steps tell, or its age where none are seen."""
         return len(self.measured.samples) > 1 or self.age_s >= UNSEEN_S
 
     def left_s(self, rate: float | None) -> float:
@@ -63,7 +63,7 @@ class Resident:
 
 
 @dataclass(slots=True)
-class Speeds:
+class ResidentSpeeds:
     """Steps per second of each resident, alone and beside the others that work now."""
 
     alone: dict[JobId, float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Speeds:
     def learn(
         self,
         now: float,
-        residents: Mapping[JobId, Resident],
+        residents: Mapping[JobId, ResidentSpeed],
         awake: Collection[JobId],
         since: float,
         least_alone_s: float,
@@ -101,7 +101,9 @@ class Speeds:
             if everybody and rate is not None:
                 self.together[resident.job] = rate
 
-    def _learn_alone(self, resident: Resident, now: float, since: float, least_s: float) -> None:
+    def _learn_alone(
+        self, resident: ResidentSpeed, now: float, since: float, least_s: float
+    ) -> None:
         rate = _rate(resident, now, since, least_s)
         if rate is not None and rate > 0.0:
             was = self.alone.get(resident.job, rate)
@@ -115,7 +117,7 @@ class Speeds:
         return min(together / alone, 1.0)
 
     def pace_in(self, group: frozenset[JobId], job: JobId) -> float | None:
-        """The same in a group of them: as measured, as predicted, or as pairs of them tell."""
+        """A job's pace in a group: as measured, as predicted, or as pairs of them tell."""
         alone = self.alone.get(job)
         if alone is None:
             return None
@@ -140,14 +142,17 @@ class Speeds:
         return 0.0 if pace is None else pace
 
     def total(self, jobs: Collection[JobId]) -> float | None:
-        """What these do together, where one alone does 1; None while some are not known."""
+        """The work that these do together, where one alone does 1.
+
+        None while some are not known.
+        """
         paces = [self.pace(job) for job in jobs]
         known = [pace for pace in paces if pace is not None]
         return sum(known) if len(known) == len(paces) else None
 
 
 def _rate(
-    resident: Resident, now: float, since: float, least_s: float, warm_s: float = WARM_S
+    resident: ResidentSpeed, now: float, since: float, least_s: float, warm_s: float = WARM_S
 ) -> float | None:
     """Steps per second over the last while in which nothing changed; None if that is too short."""
     begin = max(since + SETTLE_S, resident.steps_since + warm_s, now - LONGEST_S)

@@ -1,4 +1,4 @@
-"""Who did what: a line for every request that changes something, allowed or not.
+"""The audit log: a line for every request that changes something, allowed or not.
 
 Files are only appended to. Once one is long it is put aside under a number, and the oldest of
 those goes. What was asked is not in it, since bodies hold secrets: only what it was about.
@@ -36,8 +36,8 @@ QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file", "/batch-jobs/t
 
 
 @frozen
-class Wanted:
-    """Which entries: all of these hold; what is empty does not count."""
+class AuditFilter:
+    """A choice of entries: all of these hold; what is empty does not count."""
 
     since: float = 0.0
     until: float = float("inf")
@@ -47,7 +47,6 @@ class Wanted:
     failed: bool = False
 
     def __call__(self, entry: AuditEntry) -> bool:
-        """Whether an entry is one of them."""
         return (
             self.since <= entry.at <= self.until
             and self.name in ("", entry.name, entry.token)
@@ -75,7 +74,7 @@ class AuditLog:
         """Append one; a disk that is full loses it, and that is logged."""
         (self._done if entry.status < REFUSED else self._refused).append(entry)
 
-    def find(self, wanted: Wanted, limit: int) -> list[AuditEntry]:
+    def find(self, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
         """The last `limit` entries that are wanted, oldest first."""
         kinds = (self._refused,) if wanted.failed else (self._done, self._refused)
         newest_first = merge(*map(reversed, kinds), key=lambda entry: -entry.at)
@@ -89,7 +88,7 @@ class AuditLog:
 
 
 class _Memory:
-    """The last entries."""
+    """The last entries, in memory."""
 
     def __init__(self, most: int) -> None:
         self._entries: deque[AuditEntry] = deque(maxlen=most)
@@ -165,7 +164,6 @@ class Audit:
         self._app, self._audit = app, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if not _changes(scope):
             await self._app(scope, receive, send)
             return
@@ -212,7 +210,7 @@ def _make(scope: Scope, status: int) -> AuditEntry:
 
 
 def _entry(line: bytes) -> AuditEntry | None:
-    """What a line tells; None of one that was cut off."""
+    """The entry of a line; None of one that was cut off."""
     try:
         values = json.loads(line)
         return AuditEntry(**{field.name: values[field.name] for field in fields(AuditEntry)})

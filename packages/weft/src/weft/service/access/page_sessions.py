@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
-from weft.service.access.tokens import ANYBODY, Caller, Tokens
+from weft.service.access.tokens import ANYBODY, Caller, TokenFile
 
 COOKIE = "weft_session"
 PAGE_HEADER = "x-weft-page"
@@ -43,7 +43,7 @@ class PageSessions:
     """Every session, in the file `path`; None keeps them in memory."""
 
     def __init__(
-        self, path: Path | None, tokens: Tokens, clock: Callable[[], float] = time.time
+        self, path: Path | None, tokens: TokenFile, clock: Callable[[], float] = time.time
     ) -> None:
         self._path, self._tokens, self._clock = path, tokens, clock
         self._open = {} if path is None else _read(path)
@@ -69,7 +69,7 @@ class PageSessions:
             self._keep({name: session for name, session in self._open.items() if name != key})
 
     def who(self, headers: Headers) -> Caller | None:
-        """Whose request this is by its token or its session; None where that is not known."""
+        """The caller of a request by its token or its session; None where that is not known."""
         scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
         if scheme:
             return self._tokens.who(secret) if scheme.lower() == "bearer" and secret else None
@@ -86,8 +86,8 @@ class PageSessions:
         self._open = sessions
 
 
-def find_caller(sessions: PageSessions, tokens: Tokens, headers: Headers) -> Caller | None:
-    """Whose request this is; anyone's where there are no tokens, None where it is not known."""
+def find_caller(sessions: PageSessions, tokens: TokenFile, headers: Headers) -> Caller | None:
+    """The caller of a request; anyone where there are no tokens, None where it is not known."""
     return sessions.who(headers) if len(tokens) else ANYBODY
 
 
@@ -96,7 +96,8 @@ def _cookie(headers: Headers) -> str:
 
     Ours is never quoted: unquoting what someone sends takes time that grows with its square.
     """
-    for pair in headers.get("cookie", "").split(";"):
+    cookies: str = headers.get("cookie", "")
+    for pair in cookies.split(";"):
         name, _, value = pair.strip().partition("=")
         if name == COOKIE:
             return value

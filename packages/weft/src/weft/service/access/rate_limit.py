@@ -16,12 +16,12 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weft.app.serve.limits import Limits
+from weft.app.serve.rules import TenantLimits
 from weft.core.model.job import Job
 from weft.plural import say_gpus
 from weft.service.access.tokens import Caller
-from weft.service.budget.asker import Asks, asker_of, find_asker
-from weft.service.http.problems import Refused, problem
+from weft.service.budget.intake import Asks, asker_of, find_asker
+from weft.service.http.replies import HttpProblem, problem
 
 LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant
@@ -31,7 +31,7 @@ FREE = ("/health", "/docs", "/openapi.json", "/web/")
 
 
 class Buckets:
-    """How often each tenant may ask: that many at once, and that many per second from then on."""
+    """Rates of requests by tenant: that many at once, and that many per second from then on."""
 
     def __init__(
         self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -55,7 +55,7 @@ class Buckets:
         return (1.0 - left) / self._rate
 
     def charge(self, who: str, more: float) -> None:
-        """What a request cost beyond one: long answers count as several."""
+        """Charge a request for more than one: long answers count as several."""
         if self._rate and who in self._left:
             left, at = self._left[who]
             self._left[who] = (left - more, at)
@@ -76,7 +76,7 @@ class Streams:
     def check(self, who: Caller) -> None:
         """Refuse one more than are allowed."""
         if not who.admin and self._most and self.open[who.tenant] >= self._most:
-            raise Refused(
+            raise HttpProblem(
                 429,
                 f"tenant {who.tenant!r} has {self.open[who.tenant]} open streams",
                 f"close some; at most {self._most:g} are allowed (`weft serve --limit streams=N`)",
@@ -95,7 +95,6 @@ class StreamResponse(StreamingResponse):
         self._counted, self._tenant = counted, tenant
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         self._counted[self._tenant] += 1
         try:
             await super().__call__(scope, receive, send)
@@ -103,13 +102,13 @@ class StreamResponse(StreamingResponse):
             self._counted[self._tenant] -= 1
 
 
-def check_jobs(limits: Limits, jobs: Sequence[Job], active: int, who: Caller) -> None:
+def check_jobs(limits: TenantLimits, jobs: Sequence[Job], active: int, who: Caller) -> None:
     """Refuse jobs beyond what a tenant may have waiting and running, or ask for."""
     if who.admin or not jobs:
         return
     largest, tenant = max(job.demand.max for job in jobs), jobs[0].tenant
     if limits.gpus and largest > limits.gpus:
-        raise Refused(
+        raise HttpProblem(
             422,
             f"a job may ask for {say_gpus(limits.gpus)}, this one asks for {largest}",
             "ask for fewer, or an admin to raise it (`weft serve --limit gpus=N`)",
@@ -117,7 +116,7 @@ def check_jobs(limits: Limits, jobs: Sequence[Job], active: int, who: Caller) ->
         )
     if limits.jobs and active + len(jobs) > limits.jobs:
         more = f", {len(jobs)} more are too many" if len(jobs) > 1 else ""
-        raise Refused(
+        raise HttpProblem(
             429,
             f"tenant {tenant!r} has {active} jobs that have not ended{more}",
             f"wait, or cancel some; at most {limits.jobs:g} are allowed "
@@ -131,7 +130,7 @@ def _turns() -> asyncio.Semaphore:
 
 
 def _free(path: str) -> bool:
-    """What costs nothing, and is asked for many at a time when a page opens."""
+    """True for what costs nothing, and is asked for many at a time when a page opens."""
     return path == "/" or path.startswith(FREE)
 
 
@@ -143,7 +142,6 @@ class LimitRate:
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] == "http" and not _free(scope["path"]):
             asker = find_asker(scope, self._asks)
             if not asker.admin and (wait_s := self._buckets.take(asker.key)):
@@ -170,7 +168,7 @@ class LimitRate:
         await answer(scope, receive, send)
 
 
-class Turns:
+class RequestTurns:
     """Works on a few of a tenant's requests at a time, until their answers begin.
 
     Their bodies are there by then: no client holds a turn before it has sent its request.
@@ -181,7 +179,6 @@ class Turns:
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(_turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         asker = asker_of(scope)
         if scope["type"] != "http" or asker.admin or _free(scope["path"]):
             await self._app(scope, receive, send)

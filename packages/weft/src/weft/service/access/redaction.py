@@ -11,7 +11,7 @@ MASK = "***"
 
 
 def secrets_of(job: Job) -> tuple[str, ...]:
-    """What of a job is never shown."""
+    """The texts of a job that are never shown."""
     return job.launch.secret_values() if job.launch else ()
 
 
@@ -23,7 +23,7 @@ def mask(text: str, secrets: Sequence[str]) -> str:
 
 
 def mask_all(value: Any, secrets: Sequence[str]) -> Any:
-    """The same for every text in a JSON value."""
+    """A JSON value with secrets masked in every text."""
     if not secrets:
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Who asks: tokens of tenants with roles, kept as hashes in the state folder.
+"""Tokens of tenants with roles, kept as hashes in the state folder.
 
 Tokens are 256 random bits, so a plain SHA-256 of one cannot be turned back; comparison takes the
 same time whatever is wrong. A token may expire; it stays on the list, so that a service whose
@@ -46,20 +46,20 @@ class Caller:
 
     @property
     def admin(self) -> bool:
-        """Whether everything is allowed."""
+        """True if everything is allowed."""
         return self.role == "admin"
 
     @property
     def everywhere(self) -> bool:
-        """Whether all tenants' jobs are visible."""
+        """True if all tenants' jobs are visible."""
         return self.admin or self.tenant == EVERY
 
     def sees(self, job: Job) -> bool:
-        """Whether a job may be read."""
+        """True if a job may be read."""
         return self.everywhere or job.tenant == self.tenant
 
     def commands(self, job: Job) -> bool:
-        """Whether a job may be cancelled."""
+        """True if a job may be cancelled."""
         return self.admin or (self.role == "user" and job.tenant == self.tenant)
 
 
@@ -81,21 +81,21 @@ class Token:
 
     @property
     def caller(self) -> Caller:
-        """Who comes with this token."""
+        """The caller who comes with this token."""
         tenant = EVERY if self.role == "admin" else self.tenant
         return Caller(self.role, tenant, self.name, self.account, self.id)
 
     def valid(self, now: float) -> bool:
-        """Whether it may be used then."""
+        """True if it may be used then."""
         return not self.expires or now < self.expires
 
     @property
     def lasting_admin(self) -> bool:
-        """Whether it lets someone make tokens and never expires."""
+        """True if it lets someone make tokens and never expires."""
         return self.role == "admin" and not self.expires
 
 
-class Tokens:
+class TokenFile:
     """Every token there is, in the file `path`; None keeps them in memory."""
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.time) -> None:
@@ -122,16 +122,16 @@ class Tokens:
         return caller
 
     def caller_of(self, token: str) -> Caller | None:
-        """Who comes with a token, by its id; None if it is gone or has expired."""
+        """The caller with a token, by its id; None if it is gone or has expired."""
         known = self._tokens.get(token)
         return known.caller if known is not None and known.valid(self._clock()) else None
 
     def allows(self, who: Caller) -> bool:
-        """Whether someone who was let in may still stay."""
+        """True if someone who was let in may still stay."""
         return self.seconds_left(who) > 0.0
 
     def seconds_left(self, who: Caller) -> float:
-        """How long someone may stay: 0 once their token is gone, infinity if it never expires."""
+        """Seconds left for a caller: 0 once the token is gone, infinity if it never expires."""
         if not who.token:
             return 0.0 if self._tokens else float("inf")
         token = self._tokens.get(who.token)
@@ -140,7 +140,7 @@ class Tokens:
         return max(token.expires - self._clock(), 0.0) if token.expires else float("inf")
 
     def change_of(self, who: Caller) -> asyncio.Event:
-        """What is set when the time that someone may stay has changed."""
+        """The event that is set when the time that someone may stay has changed."""
         return self._changes[who.token]
 
     def create(
@@ -170,7 +170,7 @@ class Tokens:
         return token, secret
 
     def rotate(self, token: str, overlap_s: float) -> tuple[Token, str]:
-        """Another secret for the same rights; the old one expires after `overlap_s` seconds.
+        """Another secret for a token's rights; the old one expires after `overlap_s` seconds.
 
         One that was to expire lasts as long again as it was made for.
         """
@@ -212,7 +212,7 @@ class Tokens:
         self._tokens = tokens
 
 
-def check_host(host: str, tokens: Tokens) -> None:
+def check_host(host: str, tokens: TokenFile) -> None:
     """Raise InvalidConfig for an address that others can reach while no token is needed."""
     if len(tokens) or is_loopback(host):
         return
@@ -223,7 +223,7 @@ def check_host(host: str, tokens: Tokens) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is of this machine alone."""
+    """True if an address is of this machine alone."""
     if host in ("localhost", "localhost.localdomain"):
         return True
     try:
@@ -233,7 +233,7 @@ def is_loopback(host: str) -> bool:
 
 
 def public(token: Token) -> dict[str, Any]:
-    """What may be shown of a token."""
+    """The fields of a token that may be shown."""
     shown = asdict(replace(token, sha256=""))
     del shown["sha256"]
     return shown

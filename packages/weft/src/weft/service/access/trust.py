@@ -1,4 +1,4 @@
-"""What an administrator should know about who may do what here, in sentences."""
+"""Sentences for an administrator about who may do what here."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import pwd
 
 from weft.app.serve.live import Live
-from weft.service.access.tokens import Tokens, is_loopback
+from weft.service.access.tokens import TokenFile, is_loopback
 
 
-def trust_warnings(live: Live, tokens: Tokens) -> list[str]:
+def trust_warnings(live: Live, tokens: TokenFile) -> list[str]:
     """One sentence for each thing that is open; none where nothing is."""
     me = _name(os.geteuid())
     warnings = []

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from weft.runtime.aside.messages import Report
 from weft.runtime.aside.process import AsideProcess
-from weft.service.http.problems import Refused
+from weft.service.http.replies import HttpProblem
 
 T = TypeVar("T")
 
@@ -33,17 +33,15 @@ class Aside:
         return self._process.pid
 
     async def do(
-        self,
-        prepare: Callable[[], Callable[[Report], T]],
-        report: Report = lambda _: None,
+        self, prepare: Callable[[], Callable[[Report], T]], report: Report = lambda _: None
     ) -> T:
-        """What the work comes to that `prepare` names, in a thread beside the loop.
+        """The result of the work that `prepare` names, in a thread beside the loop.
 
         Raises WeftError as the work does, TookTooMuch if it was ended.
         """
         if self._waiting >= MOST_WAITING:
             what = f"{self._waiting} such questions wait already"
-            raise Refused(429, what, "ask again later", retry_s=10.0)
+            raise HttpProblem(429, what, "ask again later", retry_s=10.0)
         self._waiting += 1
         loop = asyncio.get_running_loop()
         try:
@@ -59,16 +57,17 @@ class Aside:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-class Work:
-    """The processes of a service: for texts, questions, simulations and the queue's forecast."""
+class WorkProcesses:
+    """The processes of a service: for texts, questions, simulations, forecasts and the judge."""
 
     def __init__(self) -> None:
         self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
         self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
         self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0)
         self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nothing waits behind it
+        self.judge = Aside("judge", cpu_s=1800.0, memory_gb=4.0)  # a month's log, at low priority
 
     def close(self) -> None:
         """End all."""
-        for aside in (self.parse, self.answer, self.simulate, self.forecast):
+        for aside in (self.parse, self.answer, self.simulate, self.forecast, self.judge):
             aside.close()

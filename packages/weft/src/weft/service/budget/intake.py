@@ -5,13 +5,45 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Callable
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weft.app.serve.limits import Limits
+from weft.app.serve.rules import TenantLimits
 from weft.frozen import frozen
-from weft.service.budget.asker import Asker, asker_of
-from weft.service.http.problems import Refused, problem
+from weft.service.access.tokens import Caller
+from weft.service.http.replies import HttpProblem, problem
+
+STRANGERS = "?"  # requests without a token that is known here
+Asks = Callable[[Headers], Caller | None]
+
+
+@frozen
+class Asker:
+    """The sender of a request: tenants have limits by `key`, admins those of single requests."""
+
+    key: str
+    known: bool
+    admin: bool
+
+
+NOBODY = Asker(STRANGERS, known=False, admin=False)
+
+
+def find_asker(scope: Scope, asks: Asks) -> Asker:
+    """Return the sender of a request, kept with it for later handlers."""
+    who = asks(Headers(scope=scope))
+    asker = NOBODY if who is None else Asker(who.tenant, known=True, admin=who.admin)
+    scope.setdefault("state", {})["asker"] = asker
+    return asker
+
+
+def asker_of(scope: Scope) -> Asker:
+    """The caller who sent a request; empty where that was not checked."""
+    asker: Asker = scope.get("state", {}).get("asker", NOBODY)
+    return asker
+
 
 # A session's body goes on for as long as the session; its streams are counted instead.
 ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|shell|ports/\d+)")
@@ -27,12 +59,11 @@ class Intake:
     and 429 where a tenant has too many on their way.
     """
 
-    def __init__(self, app: ASGIApp, budget: Budget) -> None:
+    def __init__(self, app: ASGIApp, budget: RequestBudget) -> None:
         self._app, self._budget = app, budget
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http" or ENDLESS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
@@ -40,7 +71,7 @@ class Intake:
         try:
             self._check_announced(scope, asker)
             body = await self._read(receive, asker)
-        except Refused as error:
+        except HttpProblem as error:
             answer = problem(error.status, error.what, error.hint)
             answer.headers["Connection"] = "close"  # the rest of the body is not read
             await answer(scope, receive, send)
@@ -54,7 +85,7 @@ class Intake:
         if length.isdigit() and len(length) < 20:
             self._check_length(int(length), asker)
         elif length:
-            raise Refused(400, "Content-Length is not a number of bytes", "leave it out")
+            raise HttpProblem(400, "Content-Length is not a number of bytes", "leave it out")
 
     def _check_length(self, length: int, asker: Asker) -> None:
         if asker.known:
@@ -62,7 +93,7 @@ class Intake:
         else:
             most, hint = self._budget.strangers_body, "send it with a token"
         if self._budget.body and length > most:
-            raise Refused(413, f"the body is longer than {_size(most)}", hint)
+            raise HttpProblem(413, f"the body is longer than {_size(most)}", hint)
 
     async def _read(self, receive: Receive, asker: Asker) -> bytes | None:
         """The whole body; None if the client went before it was there."""
@@ -89,7 +120,7 @@ class Intake:
                 if not message.get("more_body", False):
                     return b"".join(parts)
         except TooMuch as error:
-            raise Refused(413, str(error), "send less at a time") from error
+            raise HttpProblem(413, str(error), "send less at a time") from error
         finally:
             self._waiting[asker.key] -= held
             if not self._waiting[asker.key]:
@@ -101,13 +132,13 @@ class Intake:
                 return await receive()
         except TimeoutError:
             what = f"the body did not arrive within {self._budget.within_s:g} s"
-            raise Refused(408, what, "send it again") from None
+            raise HttpProblem(408, what, "send it again") from None
 
     def _check_waiting(self, asker: Asker) -> None:
         most = self._budget.waiting
         if most and self._waiting[asker.key] > most:
             what = f"bodies of {_size(most)} are on their way already"
-            raise Refused(429, what, "wait until some have arrived")
+            raise HttpProblem(429, what, "wait until some have arrived")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -178,7 +209,7 @@ class JsonCount:
             raise TooMuch(f"the body holds more than {self._most:,} values")
 
     def _skip_text(self, part: bytes, at: int) -> int:
-        """Where a text ends that we are in, or where the part does."""
+        """The end of the text that we are in, or of the part."""
         if self._escaped and at < len(part):
             self._escaped, at = False, at + 1
         match = _INSIDE.match(part, at)
@@ -203,8 +234,8 @@ AT_ONCE = 8  # bodies of the longest kind that one tenant may have on their way
 
 
 @frozen
-class Budget:
-    """What a request may weigh; 0 is no limit.
+class RequestBudget:
+    """The limits of a request's weight; 0 is no limit.
 
     `header` and `body` are bytes, `strangers_body` those of a request without a known token, and
     `waiting` those of all bodies that one tenant has on their way. `nesting` and `values` are of
@@ -220,7 +251,7 @@ class Budget:
     values: int = VALUES
 
     @classmethod
-    def of(cls, limits: Limits) -> Budget:
+    def of(cls, limits: TenantLimits) -> RequestBudget:
         """As the service was configured."""
         header, body = int(limits.header_kib * KIB), int(limits.body_mib * MIB)
         return cls(header, body, limits.body_s)

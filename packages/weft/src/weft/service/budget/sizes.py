@@ -1,4 +1,4 @@
-"""What a short text would grow into, counted before any of it is built."""
+"""The size that a short text would grow to, counted before any of it is built."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from weft.core.model.cluster import count_machines
 from weft.plural import say_gpus
-from weft.service.http.problems import Refused
-from weft.service.requests.job_file import JobFile
-from weft.service.requests.sweeps import NAMED, combinations
+from weft.service.http.replies import HttpProblem
+from weft.service.requests.job_file import NAMED, JobFile, combinations
 
 MOST_EXPANDED = 32 << 20  # characters of all jobs of a sweep
 MOST_MORE_NODES, MOST_MORE_GPUS = 1_024, 16_384  # of a what-if
@@ -26,7 +25,7 @@ def check_sweep(body: JobFile) -> None:
         names.update(NAMED.findall(text))
     total = sum(plain + _weigh(names, values) for values in combinations(body.sweep))
     if total > MOST_EXPANDED:
-        raise Refused(
+        raise HttpProblem(
             422,
             f"the jobs of this sweep would be {total / 1e6:,.0f} MB together",
             f"at most {MOST_EXPANDED / 1e6:.0f} MB; put what is long into a file",
@@ -38,7 +37,7 @@ def check_machines(text: str) -> None:
     """Refuse more machines than a what-if may add."""
     nodes, gpus = count_machines(text) if text else (0, 0)
     if nodes > MOST_MORE_NODES or gpus > MOST_MORE_GPUS:
-        raise Refused(
+        raise HttpProblem(
             422,
             f"nodes: {nodes:,} nodes with {say_gpus(gpus)} are too many",
             f"add at most {MOST_MORE_NODES:,} nodes and {say_gpus(MOST_MORE_GPUS)}",

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from weft.app.serve.limits import Limits
+from weft.app.serve.rules import TenantLimits
 from weft.service.access.page_sessions import COOKIE
-from weft.service.budget.intake import Budget
-from weft.service.http.problems import problem
+from weft.service.budget.intake import RequestBudget
+from weft.service.http.replies import problem
 
 MANY = 65_536
 SLACK = 5  # times the longest header: until then its end is awaited, so that it can be answered
@@ -22,8 +22,8 @@ OWN_FILES = 256  # what the log, the engine and its jobs need beside connections
 OWN = re.compile(rb"(?:^|;) *(" + COOKIE.encode() + rb"=[A-Za-z0-9_-]+) *(?:;|$)")
 
 
-def most_connections(limits: Limits) -> int:
-    """How many connections may be open so that the rest of the service has files left."""
+def most_connections(limits: TenantLimits) -> int:
+    """The number of connections that may be open so that the rest of the service has files left."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = MANY
@@ -31,18 +31,18 @@ def most_connections(limits: Limits) -> int:
     return min(int(limits.connections), room) if limits.connections else room
 
 
-def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
+def protocol_of(limits: TenantLimits) -> type[asyncio.Protocol]:
     """A server's side of HTTP with these limits; uvicorn takes a class."""
     held = {
         "most": most_connections(limits),
         "header_s": limits.header_s,
-        "header_bytes": Budget.of(limits).header,
+        "header_bytes": RequestBudget.of(limits).header,
         "unasked": {},
     }
     return type("LimitedConnection", (Connection,), held)
 
 
-class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type, unused-ignore]  # chosen at run time
     """One connection; it ends if it asks for nothing in time, or its header does not end.
 
     Where there are too many, the one that has been silent longest makes room: a client that holds
@@ -57,7 +57,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
     in_header, header_read, complete = True, 0, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """A client is there."""
         super().connection_made(transport)
         self._expect()
         if len(self.connections) > self.most:
@@ -65,7 +64,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
             oldest._end()
 
     def data_received(self, data: bytes) -> None:
-        """More of a request."""
         self.complete = False
         super().data_received(data)
         if self.in_header and not self.complete:
@@ -89,7 +87,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._expect_no_more()
         super().connection_lost(exc)
 
@@ -126,7 +123,6 @@ class LimitHeader:
         self._app, self._most = app, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] == "http" and self._most and weigh_header(scope) > self._most:
             answer = problem(431, *refusal(self._most))
             answer.headers["Connection"] = "close"
@@ -154,6 +150,6 @@ def weigh_header(scope: Scope) -> int:
 
 
 def refusal(most: int) -> tuple[str, str]:
-    """What is said, and what helps."""
+    """The error and its hint."""
     what = f"the request's header is longer than {most / 1024:g} KiB"
     return what, "send fewer cookies and a shorter address (`weft serve --limit header_kib=N`)"

@@ -23,7 +23,8 @@ from weft.plural import say_gpus
 from weft.runtime.loop.background import Repeated
 from weft.service.access.tokens import Caller
 from weft.service.context import Context
-from weft.service.http.problems import Refused, describe_invalid
+from weft.service.http.replies import HttpProblem, describe_invalid
+from weft.service.jobs.awaited_jobs import AwaitedJobs
 from weft.service.jobs.job_view import JobView
 from weft.service.requests.job_file import JobFile
 from weft.service.responses.answers import JobAnswer, Problem
@@ -63,7 +64,7 @@ class AppliedJobs(Repeated):
 
     @classmethod
     def of(cls, service: Context) -> AppliedJobs | None:
-        """Those of the engine, looked at from now on; None where it has none."""
+        """Return the engine's applied jobs, read from now on; None where it has none."""
         objects = service.driver.engine.job_objects
         if objects is None:
             return None
@@ -71,7 +72,7 @@ class AppliedJobs(Repeated):
         made.open()
         return made
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Every object once; one that cannot be written is tried again, the others go on."""
         there = self.objects.all()
         self._view = JobView(self.service.driver)
@@ -134,12 +135,13 @@ class AppliedJobs(Repeated):
         who = Caller("user", asked.tenant)
         body = read_spec(asked)
         try:
-            (read,) = read_jobs(body.model_copy(update={"id": job}), self.service, who)
+            after = await AwaitedJobs(self.service.names, who).after(body)
+            (read,) = read_jobs(body.model_copy(update={"id": job}), self.service, who, after)
             if not asked.claimed:
                 self.service.live.check(read)
                 await self.objects.claim(asked)
             await submit_checked([read], self.service, who)
-        except Refused as error:
+        except HttpProblem as error:
             raise _Invalid(error.what, error.hint, error.field) from error
         except InvalidConfig as error:
             raise _Invalid(error.what, error.hint) from error
@@ -168,7 +170,7 @@ class _Invalid(WeftError):  # noqa: N818 - what is said of it
 
 
 def job_id(asked: JobObject) -> JobId:
-    """The same for the same object, at every request."""
+    """The id of an object's job, equal at every request."""
     stem = re.sub(r"[^a-z0-9.-]+", "-", asked.name)[:44].strip("-.")
     return JobId(f"{asked.tenant}:{stem}-{asked.uid.replace('-', '')[:16]}")
 
@@ -190,7 +192,7 @@ def read_spec(asked: JobObject) -> JobFile:
 
 
 def status_of_job(asked: JobObject, answer: JobAnswer, now: float) -> Status:
-    """What is shown of a job that was submitted."""
+    """The status of a job that was submitted."""
     before = asked.status or {}
     phase, held = answer.state.capitalize(), answer.allocation or ()
     seen = int(before.get("observedGeneration", asked.generation))
@@ -221,9 +223,9 @@ def status_of_job(asked: JobObject, answer: JobAnswer, now: float) -> Status:
 
 
 def status_of_refusal(asked: JobObject, wrong: Problem, now: float) -> Status:
-    """What is shown of a spec that was refused: the field, what is wrong, and what helps."""
+    """The status of a spec that was refused: the field, what is wrong, and what helps."""
     text = f"{wrong.error}; {wrong.hint}" if wrong.hint else wrong.error
-    refused = (ACCEPTED, False, "InvalidSpec" if wrong.field else "Refused", text[:LONGEST])
+    refused = (ACCEPTED, False, "InvalidSpec" if wrong.field else "HttpProblem", text[:LONGEST])
     return {
         "phase": REJECTED,
         "reason": text[:LONGEST],
@@ -233,7 +235,7 @@ def status_of_refusal(asked: JobObject, wrong: Problem, now: float) -> Status:
 
 
 def status_of_lost(asked: JobObject, now: float) -> Status:
-    """What is shown of a job that was submitted to a service whose log is not there any more."""
+    """The status of a job that was submitted to a service whose log is not there any more."""
     before = asked.status or {}
     text = f"the service does not know job {before.get('job')}; delete the WeftJob and apply it"
     lost = ("Failed", True, LOST, text)
@@ -260,7 +262,7 @@ def conditions(
 
 
 def news_of(before: Mapping[str, Any] | None, status: Status) -> Sequence[tuple[str, str]]:
-    """What is worth an event: another phase, another attempt, a spec that is not in force."""
+    """Changes worth an event: another phase, another attempt, a spec that is not in force."""
     old = before or {}
     news = []
     if "job" in status and "job" not in old:

@@ -1,4 +1,4 @@
-"""Which job is meant: by its id, the part after its tenant, its name, a beginning, or @last.
+"""Finds the job that is meant: by its id, the part after its tenant, its name, a prefix, or @last.
 
 Ids that a tenant's people choose begin with the tenant (`vision:run-1`), so that no answer tells
 whether another tenant has a job of that id.
@@ -6,16 +6,16 @@ whether another tenant has a job of that id.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice, takewhile
 
 from weft.core.errors import did_you_mean
-from weft.core.model.job import JobId, name_of
+from weft.core.model.job import Job, JobId, name_of
 from weft.runtime.records.job_records import ALL, JobRecords
 from weft.service.access.tokens import Caller
-from weft.service.http.problems import Refused
+from weft.service.http.replies import HttpProblem
 
 LAST = "@last"
 SHOWN = 5
@@ -32,7 +32,7 @@ def own_id(asked: str | None, tenant: str, who: Caller) -> str | None:
         return None
     whose, colon, _ = asked.rpartition(":")
     if colon and whose != tenant:
-        raise Refused(422, f"id: it begins with {whose!r}, not with its tenant", "", "id")
+        raise HttpProblem(422, f"id: it begins with {whose!r}, not with its tenant", "", "id")
     return asked if colon or who.everywhere else f"{tenant}:{asked}"
 
 
@@ -48,6 +48,7 @@ class JobNames:
         self._newest = -1
         self._ids: list[JobId] = []
         self._names: defaultdict[str, list[JobId]] = defaultdict(list)
+        self._apps: defaultdict[str, _Apps] = defaultdict(_Apps)  # of each tenant, and of all
 
     @property
     def _jobs(self) -> JobRecords:
@@ -65,30 +66,30 @@ class JobNames:
         short = text[:LONGEST]
         if not meant:
             close = "" if text == LAST else did_you_mean(short, self._recent(who))
-            raise Refused(404, f"there is no job {short!r}{close}", "`weft jobs` lists yours")
+            raise HttpProblem(404, f"there is no job {short!r}{close}", "`weft jobs` lists yours")
         some = ", ".join(meant[-SHOWN:])
         many = f"{len(meant)}{' or more' if len(meant) >= MOST else ''}"
-        raise Refused(409, f"{short!r} may be any of {many} jobs", f"say which: {some}")
+        raise HttpProblem(409, f"{short!r} may be any of {many} jobs", f"say which: {some}")
 
     def find_all(self, text: str, who: Caller) -> list[JobId]:
         """The jobs of the sweep or app that `who` means, or else the one job."""
         app = self.find_app(text, who)
         if app is None:
             return [self.find(text, who)]
-        jobs, whose = self._jobs, _tenant_of(who) or ALL
-        return [record.job.id for record in jobs.pager(MOST_OF_APP, tenant=whose, app=app)()]
+        whose, jobs = _tenant_of(who), self._jobs
+        live = [job for job in self._apps[whose or ALL].jobs.get(app, ()) if job in jobs.live]
+        past = jobs.ended.of_app(app, MOST_OF_APP, tenant=whose)
+        return [*dict.fromkeys((*past, *live))][:MOST_OF_APP]
 
     def find_app(self, text: str, who: Caller) -> str | None:
         """The sweep or app of this name, or the only one that begins with it."""
-        live = {record.job.app for record in self._jobs.live.values() if who.sees(record.job)} - {
-            ""
-        }
-        past = self._jobs.ended.apps(text, 2, tenant=_tenant_of(who))
-        known = live.union(past)
+        self._catch_up()
+        whose, live = _tenant_of(who), self._jobs.live
+        apps = self._apps[whose or ALL]
+        known = {*apps.beginning(text, live), *self._jobs.ended.apps(text, 2, tenant=whose)}
         if text in known or self._exact(text, who) is not None:
             return text if text in known else None
-        alike = [app for app in known if app.startswith(text)]
-        return alike[0] if len(alike) == 1 else None
+        return known.pop() if len(known) == 1 else None
 
     def _exact(self, text: str, who: Caller) -> JobId | None:
         for job in (JobId(text), JobId(f"{who.tenant}:{text}")):
@@ -98,7 +99,7 @@ class JobNames:
         return None
 
     def _named(self, text: str, who: Caller) -> list[JobId]:
-        """Those of that name, of which one that has not ended is meant; else by beginning."""
+        """Return jobs of that name, one that has not ended first; else those that begin so."""
         ended, whose = self._jobs.ended, _tenant_of(who)
         named = self._both(self._names.get(text, []), ended.named(text, MOST, tenant=whose), who)
         if named:
@@ -146,6 +147,7 @@ class JobNames:
             self._newest = -1
             self._ids.clear()
             self._names.clear()
+            self._apps.clear()
         fresh = [*takewhile(lambda record: record.number > self._newest, reversed(live.values()))][
             ::-1
         ]
@@ -155,8 +157,35 @@ class JobNames:
         for record in fresh:
             for name in {name_of(record.job), record.job.id.rpartition(":")[2]}:
                 self._names[name].append(record.job.id)
+            if record.job.app:
+                for whose in (record.job.tenant, ALL):
+                    self._apps[whose].add(record.job)
         self._ids += [record.job.id for record in fresh]
         self._ids.sort()
+
+
+class _Apps:
+    """Sweeps and apps by name, with the jobs that came of each in order of submission."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, list[JobId]] = {}
+        self._sorted: list[str] = []
+
+    def add(self, job: Job) -> None:
+        """A job of an app came."""
+        if job.app not in self.jobs:
+            self.jobs[job.app] = []
+            insort(self._sorted, job.app)
+        self.jobs[job.app].append(job.id)
+
+    def beginning(self, text: str, live: Container[JobId]) -> list[str]:
+        """The app of that name and the next that begins with it, of those with jobs in `live`."""
+        apps = takewhile(
+            lambda app: app.startswith(text),
+            islice(self._sorted, bisect_left(self._sorted, text), None),
+        )
+        there = (app for app in apps if any(job in live for job in reversed(self.jobs[app])))
+        return [*islice(there, 2)]
 
 
 def _tenant_of(who: Caller) -> str | None:

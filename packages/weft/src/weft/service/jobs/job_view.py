@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
 
-from weft.app.serve.device_faults import ASIDE
+from weft.app.serve.bad_devices import ASIDE
 from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
-from weft.core.model.job import Allocation, Job, name_of
-from weft.core.model.priorities import priority_word
+from weft.core.model.job import Allocation, Job, name_of, priority_word
 from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
+from weft.runtime.deciding.stays_small import why_small
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import describe_idle
@@ -21,10 +21,8 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
-from weft.service.responses.job_row import GpuRange
-from weft.service.responses.measurements import GpuHealth, measurements_of
-from weft.service.responses.state_words import NodeWord, StateWord
-from weft.stack.windows import Window, read_window
+from weft.service.responses.job_row import GpuHealth, GpuRange, NodeWord, StateWord, measurements_of
+from weft.stack.windows import ReservedWindow, read_window
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
 
@@ -52,7 +50,7 @@ class JobView:
             nodes=job.demand.nodes or None,
             pty=job.launch is not None and job.launch.pty,
             model=job.model,
-            preemptible=job.preemptible,
+            preemptible=job.stoppable,
             command=[mask(word, secrets) for word in job.launch.command] if job.launch else [],
             saved_step=record.saved,
             silent_s=silent,
@@ -92,11 +90,13 @@ class JobView:
         ]
 
     def reason(self, status: JobStatus) -> str:
-        """Why a job waits, or what is wrong with it: the text that every client shows."""
+        """The reason why a job waits, or its trouble: the text that every client shows."""
         record, waits = status.record, self.waits_for(status)
         text = waits.text if waits is not None else record.reason
         if not text and status.state == "running":
             text = record.said  # such as what a search for its batch tries now
+            if not text and record.allocation is not None:
+                text = why_small(self._waits, record.job, record.allocation)
         if status.state == "running" and is_idle(self._driver, record):
             text = describe_idle(self._driver.ledger.idle.uses[record.job.id], self.device)
         else:
@@ -108,7 +108,7 @@ class JobView:
         return silent_s(status.record, self._now, self._speed) if running else None
 
     def waits_for(self, status: JobStatus) -> Reason | None:
-        """Why a job waits; None for one that does not."""
+        """The reason why a job waits; None for one that does not."""
         if status.state not in ("pending", "preempted") and status.record.suspended is None:
             return None
         return why_waits(self._waits, self._driver.scheduler, status.record)
@@ -120,12 +120,12 @@ def plan_text(on: Allocation | None) -> str:
 
 
 def name_fields(job: Job) -> dict[str, Any]:
-    """Which job it is: the fields of a `JobName`."""
+    """The fields of a `JobName`: which job it is."""
     return {"id": job.id, "name": name_of(job), "tenant": job.tenant}
 
 
 def row_fields(driver: Driver, status: JobStatus) -> dict[str, Any]:
-    """What every description of a job has: the fields of a `JobRow`."""
+    """The fields of a `JobRow`, which every description of a job has."""
     record, job = status.record, status.record.job
     moves = status.state == "running" and not driver.ledger.idle.stands_still(record)
     return {
@@ -150,7 +150,7 @@ def row_fields(driver: Driver, status: JobStatus) -> dict[str, Any]:
 
 
 def is_idle(driver: Driver, record: JobRecord) -> bool:
-    """Whether a running job does not use its GPUs."""
+    """True if a running job does not use its GPUs."""
     use = driver.ledger.idle.uses.get(record.job.id)
     same = use is not None and use.attempt == record.attempt
     return same and use is not None and use.idle_s >= driver.ledger.idle.idle_s
@@ -166,7 +166,7 @@ def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
 
 
 def silence_words(silent: float | None) -> str:
-    """What is said of a job that is silent; nothing of one that is not."""
+    """The words for a job that is silent; none for one that is not."""
     return "" if silent is None else f"no heartbeat for {silent:.0f} s"
 
 
@@ -179,7 +179,7 @@ def node_answer(
     node: Node,
     state: str,
     held: set[int],
-    kept: Sequence[Window] = (),
+    kept: Sequence[ReservedWindow] = (),
     reason: str = "",
     devices: Sequence[DeviceHealth] = (),
 ) -> NodeAnswer:
@@ -236,7 +236,7 @@ def node_answers(live: Live) -> list[NodeAnswer]:
 
 
 def progress_of(record: JobRecord, state: str | None) -> float | None:
-    """What the job reported; one that has finished is done, whatever it said last."""
+    """The progress that the job reported; one that has finished is done, whatever it said last."""
     part = record.report.progress
     return 1.0 if part is not None and state == "finished" else part
 

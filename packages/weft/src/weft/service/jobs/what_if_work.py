@@ -1,28 +1,34 @@
-"""What a what-if comes to, worked out aside and written there: all that is left is to send it."""
+"""What-ifs and the queue's forecast, worked out in another process and ready to be sent."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from weft.app.insight.changes import Changes
-from weft.app.insight.history import Speeds
+from weft.app.insight.history import ObservedSpeeds
 from weft.app.insight.never_starts import count_never
-from weft.app.insight.present import OUTLOOKS, Ahead, Estimate, Present
+from weft.app.insight.present import OUTLOOKS, Estimate, Present, QueueOutlook
 from weft.app.insight.purse import Purse
-from weft.app.insight.what_if import HOUR, Variant, what_if
+from weft.app.insight.what_if import HOUR, Variant, WhatIfChanges, what_if
 from weft.app.serve.rules import Quotas
-from weft.core.model.job import JobId, name_of
+from weft.core.model.job import Job, JobId, name_of
 from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 from weft.service.access.tokens import Caller
-from weft.service.http.json_body import write_json
+from weft.service.budget.aside import Aside
+from weft.service.http.replies import write_json
 from weft.service.responses.answers import Comparison, Outlook, Start
-from weft.service.responses.what_if import (
+from weft.service.responses.watch import (
     Progress,
     Sides,
+    Waiting,
     WhatIfLine,
     describe_forks,
     describe_runs,
@@ -34,7 +40,7 @@ Report = Callable[[Any], None]
 
 
 @frozen
-class Written:
+class WrittenComparison:
     """A comparison as JSON, and as the last line of a stream, with both sides in detail."""
 
     comparison: bytes
@@ -47,9 +53,9 @@ def compare_past(
     variants: Mapping[str, Variant],
     now: float,
     hours: float | None,
-    speeds: Speeds,
+    speeds: ObservedSpeeds,
     report: Report,
-) -> Written:
+) -> WrittenComparison:
     """The past, as it was decided and with a change."""
     compared = what_if(
         records,
@@ -73,12 +79,12 @@ def compare_past(
 def compare_ahead(
     cpu_s: float,
     present: Present,
-    change: Changes,
+    change: WhatIfChanges,
     policy: PartSpec,
     rules: Quotas,
     who: Caller,
     report: Report,
-) -> Written:
+) -> WrittenComparison:
     """From now on: when the caller's jobs start and end, as things are and with the change."""
     sides = {
         policy.text: present,
@@ -95,7 +101,9 @@ def compare_ahead(
     return _compare_forks(present, who, both)
 
 
-def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Written:
+def _compare_forks(
+    present: Present, who: Caller, both: dict[str, QueueOutlook]
+) -> WrittenComparison:
     before, *_, after = [ahead.outlook for ahead in (*both.values(), *both.values())]
     held = present.table.suspended  # they go nowhere, whatever is different
     jobs = {job.id: job for job in present.table.jobs if job.id not in held}
@@ -128,18 +136,13 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Ahead]) -> Wri
         for label, ahead in both.items()
     }
     comparison = Comparison(
-        policies=means,
-        jobs=len(jobs),
-        hours=0.0,
-        note=note,
-        outlook=looks,
-        never=tell_never(never),
+        policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks, never=tell_never(never)
     )
     return _write(comparison, describe_forks(both, seen, present.now))
 
 
-def _say_left_out(jobs: Collection[JobId], both: Mapping[str, Ahead]) -> str:
-    """What there was no CPU time for: simulations, and jobs that start too far ahead."""
+def _say_left_out(jobs: Collection[JobId], both: Mapping[str, QueueOutlook]) -> str:
+    """Say what there was no CPU time for: simulations, and jobs that start too far ahead."""
     starts = [ahead.outlook[job].start for ahead in both.values() for job in jobs]
     times = min((len(start.after) for start in starts), default=OUTLOOKS)
     late = max(
@@ -154,6 +157,8 @@ def _say_left_out(jobs: Collection[JobId], both: Mapping[str, Ahead]) -> str:
 
 def start_of(estimate: Estimate | None) -> Start | None:
     """An estimate as it is answered."""
+    if estimate is not None and estimate.unknown:
+        return Start(p10=None, p50=None, p90=None, simulations=0, unknown=estimate.unknown)
     if estimate is None or all(seconds is None for seconds in estimate.after):
         return None  # too far away to be simulated
     return Start(
@@ -164,9 +169,9 @@ def start_of(estimate: Estimate | None) -> Start | None:
     )
 
 
-def _write(comparison: Comparison, sides: dict[str, Sides]) -> Written:
+def _write(comparison: Comparison, sides: dict[str, Sides]) -> WrittenComparison:
     line = WhatIfLine(result=comparison, metrics=metric_columns(), sides=sides)
-    return Written(write_json(comparison), write_json(line))
+    return WrittenComparison(write_json(comparison), write_json(line))
 
 
 def _middle(estimate: Estimate) -> float | None:
@@ -179,3 +184,75 @@ def _means_h(sides: Sequence[Sequence[float | None]]) -> list[float | None]:
     came = [job for job in known if len(job) == len(sides)]
     columns = zip(*came, strict=True) if came else [()] * len(sides)
     return [sum(column) / len(column) / HOUR if column else None for column in columns]
+
+
+SOONEST_S = 10.0
+PART = 0.02  # of the time that is spent on this, however many ask
+CPU_S = 30.0  # what is not simulated by then has no place in line
+ALL_TENANTS = ""
+
+
+@frozen
+class InLine:
+    """A waiting job, its place in the order of expected starts, and when that is."""
+
+    job: Job
+    place: int | None
+    start: Estimate
+
+
+@dataclass(slots=True)
+class QueueForecast:
+    """The last simulation of the queue, as JSON by tenant."""
+
+    aside: Aside
+    _answers: Mapping[str, bytes] = field(default_factory=dict)
+    _until: float = 0.0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ask(self, whose: str, present: Callable[[], Present]) -> tuple[bytes, float]:
+        """Waiting jobs of a tenant as JSON, and in how many seconds it is worth to ask again."""
+        async with self._turn:
+            began = time.monotonic()
+            if began >= self._until:
+                now = present()
+                self._answers = await self.aside.do(lambda: partial(write_line, CPU_S, now))
+                took = time.monotonic() - began
+                self._until = began + max(SOONEST_S, took / PART)
+            return self._answers.get(whose, b"[]"), max(self._until - time.monotonic(), 1.0)
+
+
+def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:
+    """The queue as JSON by tenant, and whole for ALL_TENANTS: ready to be sent."""
+    rows: defaultdict[str, list[Waiting]] = defaultdict(list)
+    unknown = bool(present.unknown_lengths(JobId("")))
+    for line in line_of(present, Purse(cpu_s)):
+        start = Estimate((None,)) if unknown else line.start
+        row = Waiting(
+            id=line.job.id,
+            place=line.place,
+            p10=start.quantile(0.1),
+            p50=start.quantile(0.5),
+            p90=start.quantile(0.9),
+        )
+        rows[ALL_TENANTS].append(row)
+        rows[line.job.tenant].append(row)
+    return {tenant: write_json(some) for tenant, some in rows.items()}
+
+
+def line_of(present: Present, purse: Purse) -> list[InLine]:
+    """Waiting jobs in the order in which simulations from here start them."""
+    table = present.table
+    waiting = {
+        job.id: job
+        for job, on in zip(table.jobs, table.allocations, strict=True)
+        if on is None and job.id not in table.suspended
+    }
+    if not waiting:
+        return []
+    outlook = present.look_ahead(purse=purse).outlook
+    starts = {job: outcome.start for job, outcome in outlook.items() if job in waiting}
+    middles = {job: estimate.quantile(0.5) for job, estimate in starts.items()}
+    soonest = sorted((at, job) for job, at in middles.items() if at is not None)
+    places: dict[JobId, int] = {job: i for i, (_, job) in enumerate(soonest, start=1)}
+    return [InLine(job, places.get(name), starts[name]) for name, job in waiting.items()]

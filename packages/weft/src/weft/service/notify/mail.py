@@ -23,7 +23,7 @@ PORTS = {"smtp": 25, "smtps": 465}
 
 @frozen
 class MailServer:
-    """Where mail is submitted, and whose name is on it. TLS is used wherever it is offered."""
+    """The server to which mail is submitted, and the sender. TLS is used wherever it is offered."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class MailServer:
 
 
 def addresses(url: str) -> list[str]:
-    """Whom `mailto:a@x,b@y` names; InvalidConfig for what is no address."""
+    """The addresses that `mailto:a@x,b@y` names; InvalidConfig for what is no address."""
     people = [address.strip() for address in unquote(url.removeprefix(SCHEME)).split(",")]
     for address in people:
         if not is_address(address):
@@ -95,6 +95,6 @@ def addresses(url: str) -> list[str]:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is one mail address and nothing else."""
+    """True if a text is one mail address and nothing else."""
     plain = text.isascii() and text.isprintable() and not set(text) & set(' <>,;"()')
     return plain and parseaddr(text)[1] == text and 0 < text.find("@") < len(text) - 1

@@ -1,4 +1,4 @@
-"""Telling others of state changes: messages, tried again, never in the driver's way.
+"""State changes of jobs, from events of the log, and others who are notified of them.
 
 A hook is an address with a format: signed JSON for programs, a line of chat for Slack and its
 like, or mail. Every hook follows the log by itself from the last event that was sent, so a slow
@@ -16,20 +16,115 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, assert_never, get_args
 from urllib.parse import urlsplit
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.events import event as facts
+from weft.core.model.job import JobId
 from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
+from weft.service.access.redaction import mask, secrets_of
+from weft.service.jobs.job_view import name_fields
 from weft.service.notify.mail import SCHEME, MailServer, addresses
-from weft.service.notify.state_changes import Change, changes_of
+from weft.service.responses.job_row import JobName
+from weft.service.responses.json_values import plain
+
+
+@frozen
+class StateChange:
+    """A job is in another state than before."""
+
+    job: JobName
+    state: str
+    event: str
+    reason: str = ""
+
+    def body(self) -> dict[str, Any]:
+        """As it is sent."""
+        job = plain(self.job)
+        return {"event": self.event, "state": self.state, "reason": self.reason, "job": job}
+
+
+def changes_of(driver: Driver, event: facts.Event) -> Iterator[StateChange]:
+    """The changes that one event means."""
+    for job, state, reason in _states(event):
+        record = driver.ledger.jobs.get(job)
+        # A job that was cancelled while it ran is not preempted once it has left.
+        if record is not None and not (isinstance(event, facts.Stopped) and record.outcome):
+            kind = type(event).__name__
+            if isinstance(event, facts.Stopped) and record.suspended is not None:
+                state = "suspended"
+            state = state or driver.job(job).state
+            masked = mask(reason, secrets_of(record.job))
+            yield StateChange(JobName(**name_fields(record.job)), state, kind, masked)
+
+
+def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
+    match event:
+        case facts.Submitted(job):
+            yield job.id, "pending", ""
+        case facts.Started(job_id) | facts.Awoke(job_id):
+            yield job_id, "running", ""
+        case facts.Slept(job_id):
+            yield job_id, "", "it sleeps"
+        case facts.SleepFailed(job_id, _, reason):
+            yield job_id, "checkpointing", reason
+        case facts.Stopped(job_id):
+            yield job_id, "preempted", ""
+        case facts.Finished(job_id):
+            yield job_id, "succeeded", ""
+        case facts.Failed(job_id, _, reason, retry):
+            yield job_id, "pending" if retry else "failed", reason
+        case facts.StartFailed(job_id, _, reason):
+            yield job_id, "pending", reason
+        case facts.Cancelled(job_id, reason):
+            yield job_id, "cancelled", reason
+        case facts.Suspended(job_id, by):
+            yield job_id, "", f"suspended by {by}"
+        case facts.Resumed(job_id) | facts.PriorityChanged(job_id):
+            yield job_id, "", ""
+        case facts.ResizeFailed(job_id, _, _, reason):
+            yield job_id, "checkpointing", reason
+        case facts.DeadlineMissed(job_id):
+            yield job_id, "", "its deadline has passed"
+        case facts.Decided():
+            for job_id, to in event.changes.items():
+                state = "checkpointing" if to is None else "starting"
+                if job_id in event.live:
+                    continue
+                yield job_id, state, event.reasons.get(job_id, "")
+            for job_id, reason in event.rejected.items():
+                yield job_id, "failed", f"rejected: {reason}"
+        case facts.Noticed(job_id, _, "idle", text):
+            yield job_id, "", text
+        case (
+            facts.Reported()
+            | facts.Saved()
+            | facts.Noticed()
+            | facts.PolicyChanged()
+            | facts.Resizable()
+            | facts.Resized()
+            | facts.NodeUp()
+            | facts.NodeDown()
+            | facts.LoanRecalled()
+            | facts.Refitted()
+            | facts.Foretold()
+            | facts.Woken()
+            | facts.Observed()
+            | facts.StartedAhead()
+        ):
+            pass  # no job is in another state after these alone
+        case _:
+            assert_never(event)
+
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +152,7 @@ class Hooks:
     """Every hook, in the file `path`; None keeps them in memory."""
 
     def __init__(
-        self,
-        path: Path | None,
-        mail: MailServer | None = None,
-        *,
-        pause_s: float = FIRST_PAUSE_S,
+        self, path: Path | None, mail: MailServer | None = None, *, pause_s: float = FIRST_PAUSE_S
     ) -> None:
         self._path = path
         self._mail = mail
@@ -93,12 +184,7 @@ class Hooks:
         self._keep(self._hooks)
 
     def add(
-        self,
-        url: str,
-        tenant: str,
-        states: tuple[str, ...],
-        secret: str,
-        format: Format = "weft",
+        self, url: str, tenant: str, states: tuple[str, ...], secret: str, format: Format = "weft"
     ) -> Hook:
         """Notify `url` from now on; an address that begins with `mailto:` gets mail."""
         if url.startswith(SCHEME):
@@ -134,7 +220,7 @@ class Hooks:
                         await self._tell(hook, seq, at, change)
                 self._hooks[name] = replace(hook, seq=seq)
 
-    async def _tell(self, hook: Hook, seq: int, at: float, change: Change) -> None:
+    async def _tell(self, hook: Hook, seq: int, at: float, change: StateChange) -> None:
         pause = self._pause_s
         for attempt in range(1, TRIES + 1):
             loop = asyncio.get_running_loop()
@@ -160,7 +246,7 @@ class Hooks:
                 "there is no mail server", hint="start the service with --smtp and --mail-from"
             )
 
-    def _send(self, hook: Hook, seq: int, at: float, change: Change) -> str:
+    def _send(self, hook: Hook, seq: int, at: float, change: StateChange) -> str:
         if hook.format == "slack":
             return send(hook, seq, as_slack(change))
         if hook.format == "weft":
@@ -176,8 +262,8 @@ class Hooks:
         self._hooks = hooks
 
 
-def wanted(hook: Hook, change: Change) -> bool:
-    """Whether a hook asked for this change."""
+def wanted(hook: Hook, change: StateChange) -> bool:
+    """True if a hook asked for this change."""
     if hook.tenant and change.job.tenant != hook.tenant:
         return False
     return not hook.states or change.state in hook.states
@@ -243,12 +329,12 @@ LONGEST = 3000
 SUBJECT = 150
 
 
-def as_json(seq: int, at: float, change: Change) -> bytes:
+def as_json(seq: int, at: float, change: StateChange) -> bytes:
     """Everything that is known, for programs."""
     return json.dumps({"id": seq, "at": at, **change.body()}).encode()
 
 
-def as_slack(change: Change) -> bytes:
+def as_slack(change: StateChange) -> bytes:
     """One line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
     name = f"*{_escape(change.job.name)}* {_verb(change)} {change.state}"
@@ -257,7 +343,7 @@ def as_slack(change: Change) -> bytes:
     return json.dumps({"text": text[:LONGEST]}).encode()
 
 
-def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> EmailMessage:
+def as_mail(seq: int, at: float, change: StateChange, sender: str, to: list[str]) -> EmailMessage:
     """A short mail; the same change is the same message, however often it is sent."""
     mail = EmailMessage()
     subject = f"[weft] {change.job.name} {_verb(change)} {change.state}"
@@ -279,7 +365,7 @@ def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> 
     return mail
 
 
-def _verb(change: Change) -> str:
+def _verb(change: StateChange) -> str:
     return "has" if change.state in ("succeeded", "failed") else "is"
 
 

@@ -1,18 +1,146 @@
-"""How a job lives with others on its GPUs, as people write it."""
+"""Fields that requests are made of, each within bounds, and groups of them."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from dataclasses import Field as Declared
+from dataclasses import fields
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.traffic import Pattern, Phase, Traffic
-from weft.core.model.job import LEAST_MEM_GB, LEAST_SHARE, MOST_MEM_GB, MOST_SLOWDOWN, Job
+from weft.core.knowledge.traffic import Pattern, Traffic, TrafficPhase
+from weft.core.model.execution import read_execution
+from weft.core.model.job import (
+    LEAST_MEM_GB,
+    LEAST_SHARE,
+    MOST_CPUS,
+    MOST_GPUS,
+    MOST_MEM_GB,
+    MOST_SLOWDOWN,
+    Job,
+)
 from weft.core.model.launch import Software, SoftwareKind
-from weft.service.requests.field_types import LONGEST_NAME, FilePath, clean_path
-from weft.service.requests.request_base import RequestBody
+
+WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MOST_TEXT = 131_072
+LONGEST_NAME = 128
+SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+def printable(text: str) -> str:
+    """A text of one line, without control characters."""
+    if not text.isprintable():
+        raise ValueError("has a character that cannot be printed, such as a newline")
+    return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a NUL character")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("is not the name of a variable: it is empty or has '=' or NUL")
+    return name
+
+
+def clean_path(text: str) -> str:
+    """A path that is printable and does not climb."""
+    if not text.isprintable():
+        raise ValueError("has a character that cannot be printed, such as a newline or NUL")
+    if ".." in PurePosixPath(text).parts:
+        raise ValueError("has '..' in it; give the path without")
+    return text
+
+
+def _checkpoint_place(text: str) -> str:
+    """A path, or an address in an object store without credentials."""
+    scheme, separator, rest = clean_path(text).partition("://")
+    if not separator:
+        return text
+    if scheme == "file" and rest.startswith("/"):
+        return rest
+    bucket = rest.partition("/")[0]
+    if "@" in bucket:
+        raise ValueError("has credentials in it; give them as variables of the job")
+    of_a_store = SCHEME.fullmatch(scheme) and scheme not in ("file", "memory")
+    if not of_a_store or not bucket or set("?#") & set(rest):
+        raise ValueError("is neither a path nor an address like s3://bucket/folder")
+    return text.rstrip("/")
+
+
+def _plan(text: str) -> str:
+    try:
+        return read_execution(text).text
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from error
+
+
+Word = Annotated[str, Field(pattern=WORD)]
+PlanText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_plan)]
+JobWord = Annotated[str, Field(pattern=JOB_WORD)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
+Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
+Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
+CheckpointPlace = Annotated[str, Field(max_length=4096), AfterValidator(_checkpoint_place)]
+FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(clean_path)]
+Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
+CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
+Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
+MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
+
+
+Body = TypeVar("Body", bound="RequestBody")
+
+
+class RequestBody(BaseModel):
+    """Fields that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def takes_fields_of(part: type) -> Callable[[type[Body]], type[Body]]:
+    """Add the fields that a dataclass declares as `said` in requests."""
+    hints = get_type_hints(part)
+    more: dict[str, Any] = {
+        each.name: _field(each, hints[each.name]) for each in fields(part) if each.metadata
+    }
+
+    def add(body: type[Body]) -> type[Body]:
+        name, doc, module = body.__name__, body.__doc__, body.__module__
+        return create_model(name, __base__=body, __doc__=doc, __module__=module, **more)
+
+    return add
+
+
+def _field(declared: Declared[Any], kind: Any) -> tuple[Any, Any]:
+    limits, default = declared.metadata["limits"], declared.default
+    if kind is not bool:
+        finite = False if kind is float else None
+        kind = Annotated[kind, Field(strict=True, allow_inf_nan=finite, **limits)]
+    if "gt" in limits and default <= limits["gt"]:  # nobody can write it, but leave it out
+        kind, default = kind | None, None
+    return kind, Field(default, description=declared.metadata["meaning"])
+
 
 GUARANTEED_SLOWDOWN = 1.1  # of jobs whose priority is guaranteed, unless they say otherwise
 Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
@@ -50,14 +178,10 @@ def terms_of(share: str | float | ShareFields, priority: str) -> dict[str, Any]:
     slowdown = asked.slowdown
     if slowdown is None and priority == "guaranteed":
         slowdown = GUARANTEED_SLOWDOWN
-    return {
-        "shareable": share != "never",
-        "slowdown": slowdown,
-        "gpu_mem_gb": asked.memory_gb,
-    }
+    return {"shareable": share != "never", "slowdown": slowdown, "gpu_mem_gb": asked.memory_gb}
 
 
-def share_of(job: Job, priority: str) -> dict[str, Any]:
+def share_field(job: Job, priority: str) -> dict[str, Any]:
     """The field of a job file that says the same; empty where it is the default."""
     if job.demand.share < 1.0:
         return {"share": job.demand.share}
@@ -115,7 +239,7 @@ class SoftwareFields(RequestBody):
 
 
 def software_of(fields: SoftwareFields | None) -> Software | None:
-    """What a job is given of it."""
+    """Return the software of a job that these fields ask for."""
     if fields is None:
         return None
     ((kind, name),) = fields.model_dump(exclude_none=True, exclude={"volumes"}).items()
@@ -159,8 +283,10 @@ class TrafficFields(RequestBody):
         return self
 
     def traffic(self) -> Traffic:
-        """The same for the core."""
-        phases = tuple(Phase(fields.start_s, fields.seconds, fields.gbps) for fields in self.phases)
+        """Return the traffic in the core's form."""
+        phases = tuple(
+            TrafficPhase(fields.start_s, fields.seconds, fields.gbps) for fields in self.phases
+        )
         return Traffic(
             self.iteration_s, self.share, self.gbit, self.pattern, phases, self.sensitive
         )

@@ -2,14 +2,18 @@
 
 Everything a tenant sends is checked here, once: what comes out is safe to name files by, to show
 and to store. Commands and variables are anyone's own business: they never meet a shell.
+
+`${name}` of a parameter is replaced by its value in texts of the file; what else is in `${...}` is
+left to its reader. Each job also finds its values in `WEFT_SWEEP_NAME` variables.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise, product
 from math import prod
 from typing import Annotated, Any, Literal
 
@@ -17,18 +21,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.errors import InvalidConfig
 from weft.core.model.execution import read_execution
-from weft.core.model.job import BatchRange, Demand, Job, JobId, Or, Tier
-from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes
-from weft.core.model.priorities import PRIORITIES, PriorityWord
-from weft.service.requests.field_groups import (
-    Sharing,
-    SoftwareFields,
-    TrafficFields,
-    part_of,
-    software_of,
-    terms_of,
-)
-from weft.service.requests.field_types import (
+from weft.core.model.job import PRIORITIES, BatchRange, Demand, Job, JobId, Or, PriorityWord, Tier
+from weft.core.model.launch import Launch
+from weft.run_terms import DEFAULT_GRACE_S, Processes, RunTerms
+from weft.service.requests.fields import (
+    LONGEST_NAME,
     CheckpointPlace,
     Count,
     CountOrNone,
@@ -41,13 +38,20 @@ from weft.service.requests.field_types import (
     Number,
     PlanText,
     Positive,
+    RequestBody,
+    Sharing,
+    SoftwareFields,
     Text,
+    TrafficFields,
     Variable,
     Whole,
     Word,
+    part_of,
     printable,
+    software_of,
+    takes_fields_of,
+    terms_of,
 )
-from weft.service.requests.request_base import RequestBody
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = dict.fromkeys(("spot", "opportunistic"), Tier.OPPORTUNISTIC)
@@ -57,6 +61,7 @@ LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
 DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
 HIDDEN = "********"  # in place of a variable's value
+TERMS = frozenset(each.name for each in fields(RunTerms))
 NO_PARAMETERS: Mapping[str, str] = {}
 # A line that fails ends a script, also in the middle of a pipe.
 SHELL = ("bash", "-eo", "pipefail", "-c")
@@ -98,7 +103,7 @@ class Gpus(RequestBody):
         return self
 
 
-class Batch(RequestBody):
+class BatchLimits(RequestBody):
     """Global batch sizes that the job may train with; `max_per_gpu` is what fits on one GPU."""
 
     init: Count
@@ -106,14 +111,14 @@ class Batch(RequestBody):
     max_per_gpu: Count | None = None
 
     @model_validator(mode="after")
-    def _ordered(self) -> Batch:
+    def _ordered(self) -> BatchLimits:
         if self.init > self.max:
             raise ValueError(f"init {self.init} is above max {self.max}")
         return self
 
 
 class Checkpoint(RequestBody):
-    """Where the job keeps its checkpoints, and how long a stop may take."""
+    """The folder of the job's checkpoints, and how long a stop may take."""
 
     dir: CheckpointPlace = ""
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
@@ -154,11 +159,13 @@ class Sweep(RequestBody):
         return self
 
 
+@takes_fields_of(RunTerms)
 class JobFile(RequestBody):
     """A job as people write it; everything but the command has a default.
 
     A job is stopped for others only if it says how it restarts: with `checkpoint`, with `batch`
-    or a range of `gpus`; `preemptible` overrules that. A spot job can always be stopped.
+    or a range of `gpus`; `preemptible` overrules that. Spot and opportunistic jobs can always be
+    stopped.
     """
 
     id: JobWord | None = None
@@ -167,15 +174,13 @@ class JobFile(RequestBody):
     run: Annotated[Text, Field(min_length=1)] | None = None
     setup: Annotated[Text, Field(min_length=1)] | None = None
     processes: Literal[1, "per-gpu", "auto"] = "auto"
-    time_limit_s: Positive | None = None
-    warn_s: Whole = 0.0
     retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
     gpus: CountOrNone | Gpus = 1
     nodes: Count | None = None
     kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
-    batch: Batch | None = None
+    batch: BatchLimits | None = None
     share: Sharing = "allowed"
     tenant: Word | None = None
     user: Name | None = None
@@ -192,8 +197,6 @@ class JobFile(RequestBody):
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
     traffic: TrafficFields | None = None
-    pty: bool = False
-    watch: bool = True
     idle_timeout_s: Whole | None = None
     environment: SoftwareFields | None = None
     secrets: Annotated[list[Variable], Field(max_length=1024)] = Field(default_factory=list)
@@ -234,8 +237,10 @@ class JobFile(RequestBody):
                 f"priority {self.priority}: such a job gives way to all others, so no deadline can "
                 "be promised; leave deadline_or out"
             )
-        if self.priority == "spot" and self.preemptible is False:
-            raise ValueError("priority spot: such a job is stopped for others; it is preemptible")
+        if self.priority in TIERS and self.preemptible is False:
+            raise ValueError(
+                f"priority {self.priority}: such a job is stopped for others; it is preemptible"
+            )
         return self
 
 
@@ -243,8 +248,9 @@ def check_words(command: Sequence[str]) -> None:
     """Refuse what a shell would act on: as words of a command they would do nothing."""
     if "-exec" in command or "-execdir" in command:  # find ends its commands with ;
         return
-    for word in command:
-        if word in SHELL_WORDS or (word.endswith(";") and len(word) > 1):
+    for option, word in pairwise(("", *command)):
+        script = option.startswith("-")  # as in `sh -c SCRIPT`, which reads it
+        if word in SHELL_WORDS or (word.endswith(";") and len(word) > 1 and not script):
             raise ValueError(
                 f"command: no shell reads it, so {word!r} would be an argument of "
                 f"{command[0]!r}; write the line as a script: `run: |`"
@@ -252,14 +258,14 @@ def check_words(command: Sequence[str]) -> None:
 
 
 def _words(body: JobFile) -> tuple[str, ...]:
-    """What is started: the command, or a shell with the script."""
+    """The words that are started: the command, or a shell with the script."""
     if body.run is not None:
         return (*SHELL, body.run)
     return tuple(body.command or ())
 
 
 def name_of(body: JobFile) -> str:
-    """What people call the job."""
+    """The name that people call the job."""
     return body.name or (body.command[0].rpartition("/")[2] if body.command else "") or "job"
 
 
@@ -278,7 +284,6 @@ def job_of(
     name = name_of(body)
     elastic = isinstance(body.gpus, Gpus)
     restarts = elastic or body.batch is not None or body.checkpoint is not None
-    restarts |= body.priority == "spot"
     return Job(
         JobId(body.id or new_id(name)),
         demand=demand_of(body),
@@ -304,7 +309,7 @@ def job_of(
 
 
 def demand_of(body: JobFile) -> Demand:
-    """How many GPUs of which kinds, on how many nodes."""
+    """The GPUs that are asked for: how many of which kinds, on how many nodes."""
     kinds = tuple(dict.fromkeys(body.kinds))
     share = part_of(body.share)
     nodes = body.nodes or 0
@@ -314,7 +319,7 @@ def demand_of(body: JobFile) -> Demand:
 
 
 def with_priority(job: Job, word: PriorityWord) -> Job:
-    """The same job of another class; InvalidConfig for one that cannot keep a promise in it."""
+    """A job moved to another class; InvalidConfig for one that cannot keep a promise in it."""
     if word in TIERS and job.deadline_or is not Or.UNSAID:
         raise InvalidConfig(
             f"job {job.id!r} was to have its deadline promised, and as {word} it gives way to all "
@@ -324,13 +329,13 @@ def with_priority(job: Job, word: PriorityWord) -> Job:
     return replace(job, priority=PRIORITIES[word], tier=TIERS.get(word, Tier.GUARANTEED))
 
 
-def new_id(name: str) -> str:
-    """A short name for people and enough random characters not to be guessed."""
+def new_id(name: str, mark: str = "") -> str:
+    """A short name for people, and a mark; default: enough random characters not to be guessed."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:24].strip("-")
-    return f"{stem or 'job'}-{secrets.token_hex(4)}"
+    return f"{stem or 'job'}-{mark or secrets.token_hex(4)}"
 
 
-def _batch(batch: Batch | None) -> BatchRange | None:
+def _batch(batch: BatchLimits | None) -> BatchRange | None:
     return (
         None if batch is None else BatchRange(batch.init, batch.max, batch.max_per_gpu or batch.max)
     )
@@ -344,29 +349,93 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         env={key: _text(value) for key, value in body.env.items()},
         name=name,
         checkpoint=kept.dir,
-        grace_s=kept.grace_s,
         retries=body.retries,
         backoff_s=body.backoff_s,
         account=account,
-        processes=Processes(str(body.processes)),
-        setup=body.setup or "",
-        time_limit_s=body.time_limit_s or 0.0,
-        warn_s=min(body.warn_s, body.time_limit_s or 0.0),
         retry_on=tuple(body.retry_on),
         software=software_of(body.environment),
         secrets=tuple(body.secrets),
-        pty=body.pty,
-        idle_s=_idle_s(body),
-        watch=body.watch,
+        **{**_terms(body), "processes": Processes(str(body.processes)), "grace_s": kept.grace_s},
     )
 
 
-def _idle_s(body: JobFile) -> float:
-    """After how long an unused session ends; 0: never, and for jobs that are none."""
-    if not body.pty:
-        return 0.0
-    return DEFAULT_IDLE_S if body.idle_timeout_s is None else body.idle_timeout_s
+def _terms(body: JobFile) -> dict[str, Any]:
+    """The terms of its processes: a warning within the time limit, an end of sessions."""
+    terms = {name: value for name, value in body if name in TERMS and value is not None}
+    terms["warn_s"] = min(terms["warn_s"], terms.get("time_limit_s", 0.0))
+    if terms["pty"]:
+        terms["idle_s"] = DEFAULT_IDLE_S if body.idle_timeout_s is None else body.idle_timeout_s
+    return terms
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value}"
+
+
+NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SWEEP, INDEX = "sweep", "index"  # parameters that every job of a sweep has
+
+
+def expand(body: JobFile, sweep: str) -> Iterator[tuple[JobFile, dict[str, str]]]:
+    """The file and the parameters of each job; `sweep` is the id of the whole."""
+    if body.sweep is None:
+        yield body, {}
+        return
+    for index, values in enumerate(combinations(body.sweep)):
+        known = {SWEEP: sweep, INDEX: str(index), **values}
+        yield _fill(body, known, f"{sweep}.{index}", index), values
+
+
+def combinations(sweep: Sweep) -> Iterator[dict[str, str]]:
+    """The parameters of each job, the last of a grid changing fastest."""
+    if sweep.list:
+        yield from (
+            {name: _write_value(value) for name, value in values.items()} for values in sweep.list
+        )
+        return
+    grid = sweep.grid or {}
+    for values in product(*grid.values()):
+        yield dict(zip(grid, map(_write_value, values), strict=True))
+
+
+def substitute(text: str, known: Mapping[str, str]) -> str:
+    """The text with the values of parameters in place of their names."""
+    return NAMED.sub(lambda match: known.get(match[1], match[0]), text)
+
+
+def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> JobFile:
+    variables = {f"WEFT_SWEEP_{name.upper()}": value for name, value in known.items()}
+    env = {
+        name: substitute(value, known) if isinstance(value, str) else value
+        for name, value in body.env.items()
+    }
+    names = {
+        "id": job_id,
+        "name": f"{name_of(body)[: LONGEST_NAME - len(f'.{index}')]}.{index}",
+        "app": known[SWEEP],
+    }
+    changes: dict[str, Any] = {
+        "id": None,
+        "sweep": None,
+        "max_parallel": None,
+        "env": {**variables, **env},
+        "workdir": substitute(body.workdir, known),
+    }
+    if body.command is not None:
+        changes["command"] = [substitute(word, known) for word in body.command]
+    if body.run is not None:
+        changes["run"] = substitute(body.run, known)
+    if body.setup is not None:
+        changes["setup"] = substitute(body.setup, known)
+    if body.checkpoint is not None:
+        folder = substitute(body.checkpoint.dir, known)
+        changes["checkpoint"] = body.checkpoint.model_copy(update={"dir": folder})
+    filled = JobFile.model_validate({**dict(body), **changes})
+    # Names that we made are longer than those that people choose, and are not checked like them.
+    return filled.model_copy(update={**names, "max_parallel": body.max_parallel})
+
+
+def _write_value(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value}"

@@ -1,4 +1,4 @@
-"""What the API answers to admins: tokens, quotas, webhooks, who did what."""
+"""Answers of the API to admins: tokens, quotas, webhooks, who did what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Literal
 
 from weft.frozen import frozen_by_name
-from weft.service.responses.state_words import RoleWord
+from weft.service.responses.job_row import RoleWord
 
 
 @frozen_by_name
@@ -60,8 +60,67 @@ class AuditAnswer:
 
 
 @frozen_by_name
+class PromiseCount:
+    """Count of promises of one sort while one policy decided, and of those that were kept."""
+
+    what: str
+    who: str
+    made: int
+    kept: int
+
+
+@frozen_by_name
+class TenantCount:
+    """GPU-seconds of a tenant; `met_gpu_seconds` is what it had of its entitlement, in time."""
+
+    tenant: str
+    jobs: int
+    gpu_seconds: float
+    entitled_gpu_seconds: float
+    met_gpu_seconds: float
+
+
+@frozen_by_name
+class FindingAnswer:
+    """A finding of the judge at a line of the log; `weight` is wrong, doubt or note."""
+
+    check: str
+    what: str
+    weight: str
+    at: float
+    line: int
+    jobs: list[str]
+    text: str
+
+
+@frozen_by_name
+class VerdictAnswer:
+    """Promises made from `begin` to `end`, and how much of them held.
+
+    `made` is when that was found out, None if it never was, and `trouble` why it could not be the
+    last time. `next` is when it will be again, None if that is left to people; `running` while it
+    is. Of many findings the gravest are here.
+    """
+
+    made: float | None = None
+    took_s: float = 0.0
+    trouble: str = ""
+    running: bool = False
+    next: float | None = None
+    events: int = 0
+    begin: float = 0.0
+    end: float = 0.0
+    whole: bool = True
+    wrong: int = 0
+    doubts: int = 0
+    promises: list[PromiseCount] = field(default_factory=list)
+    tenants: list[TenantCount] = field(default_factory=list)
+    findings: list[FindingAnswer] = field(default_factory=list)
+
+
+@frozen_by_name
 class HookAnswer:
-    """Where state changes are sent; the secret is not shown."""
+    """The address to which state changes are sent; the secret is not shown."""
 
     id: str
     url: str

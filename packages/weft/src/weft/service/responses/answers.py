@@ -1,4 +1,4 @@
-"""What the API answers, as plain dataclasses: commands read them without a web framework."""
+"""Answers of the API, as plain dataclasses: commands read them without a web framework."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen_by_name
-from weft.service.responses.job_row import JobRow
-from weft.service.responses.measurements import GpuHealth, Measurements
-from weft.service.responses.state_words import NodeWord, RoleWord, StateWord
+from weft.service.responses.job_row import (
+    GpuHealth,
+    JobRow,
+    Measurements,
+    NodeWord,
+    RoleWord,
+    StateWord,
+)
 
 
 @frozen_by_name
 class Problem:
-    """What went wrong and what fixes it."""
+    """The error and what fixes it."""
 
     error: str
     hint: str = ""
@@ -23,7 +28,7 @@ class Problem:
 
 @frozen_by_name
 class Health:
-    """Whether the service is ready."""
+    """The state of the service in short."""
 
     status: Literal["ok", "trouble"]
     policy: str
@@ -46,7 +51,7 @@ class Me:
 
 @frozen_by_name
 class Liveness:
-    """Whether the service works without a restart."""
+    """The state of the service as far as a restart would help."""
 
     alive: bool
 
@@ -63,7 +68,7 @@ class HealthCheck:
 
 @frozen_by_name
 class Readiness:
-    """Whether every part of the service works."""
+    """The state of every part of the service."""
 
     ready: bool
     checks: list[HealthCheck]
@@ -168,13 +173,14 @@ class Start:
     """Seconds from now until a start, from simulations of the present state.
 
     `p90` is null if fewer than nine in ten simulations reached a start. With 0 `simulations`, it is
-    an estimate from the jobs ahead.
+    an estimate from the jobs ahead, or `unknown` says why there is none.
     """
 
     p10: float | None
     p50: float | None
     p90: float | None
     simulations: int
+    unknown: str = ""
 
 
 @frozen_by_name
@@ -190,7 +196,7 @@ class Ahead:
 
 @frozen_by_name
 class Change:
-    """What would start a job now, tried on a copy of the present state."""
+    """A change that would start a job now, tried on a copy of the present state."""
 
     text: str
     fields: dict[str, Any]
@@ -198,7 +204,7 @@ class Change:
 
 @frozen_by_name
 class Explanation:
-    """Why a job waits, or holds what it holds; `blocked_by` names the cause in one word.
+    """The reason why a job waits, or holds what it holds; `blocked_by` names the cause in one word.
 
     `decided_by` is the policy or layer that keeps it waiting, `left_out` lists answers that there
     was no time for.
@@ -250,7 +256,7 @@ class Nodes:
 
 @frozen_by_name
 class Done:
-    """What was done; `changed` is false if nothing had to change."""
+    """The result of a command; `changed` is false if nothing had to change."""
 
     done: str
     changed: bool = True
@@ -296,7 +302,7 @@ class ClusterAnswer:
 
 @frozen_by_name
 class Outlook:
-    """When a job will start and end with the current settings, and `then`, with the change."""
+    """Start and end of a job with the current settings, and `then`, with the change."""
 
     id: str
     name: str
@@ -308,7 +314,7 @@ class Outlook:
 
 @frozen_by_name
 class NeverStarts:
-    """How many jobs never start for this reason; `jobs` are the first of them."""
+    """The number of jobs that never start for this reason; `jobs` are the first of them."""
 
     count: int
     because: str
@@ -333,7 +339,7 @@ class Comparison:
 
 @frozen_by_name
 class Used:
-    """What one job used."""
+    """The usage of one job."""
 
     id: str
     name: str
@@ -349,7 +355,7 @@ class Used:
 
 @frozen_by_name
 class Tenant:
-    """What one tenant used, and how many jobs it submitted.
+    """The usage of one tenant, and how many jobs it submitted.
 
     `entitled_gpu_seconds` is its part of the cluster by `weight`, but no more than its jobs asked
     for. `received` is the GPU time used divided by that; null if it was entitled to none.
@@ -375,7 +381,7 @@ class TenantShare:
 
 @frozen_by_name
 class SharesOverTime:
-    """What tenants received compared with their entitlement, in windows of `window_s` seconds.
+    """GPU time of tenants compared with their entitlement, in windows of `window_s` seconds.
 
     `at` is when each window begins; the last may still be open at `now`.
     """
@@ -398,3 +404,20 @@ class Accounts:
     jobs: list[Used]
     jain: float | None = None
     next: str | None = None
+
+
+@frozen_by_name
+class BatchJobToSubmit:
+    """A batch job that is offered to its user's client; `secret` names it in the report."""
+
+    secret: str
+    script: str
+
+
+@frozen_by_name
+class BatchJobs:
+    """Batch jobs that a client must submit and end, and how many jobs are `left`."""
+
+    submit: list[BatchJobToSubmit]
+    cancel: list[str]
+    left: int

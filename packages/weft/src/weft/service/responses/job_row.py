@@ -1,11 +1,67 @@
-"""What is measured of a running job, whether it reports or not."""
+"""A job as lists, those who watch, and notifications all tell about it, with what is measured."""
 
 from __future__ import annotations
 
 from dataclasses import field
+from typing import Literal
 
 from weft.core.events.report import Report
+from weft.core.model.job import PriorityWord
 from weft.frozen import frozen_by_name
+
+StateWord = Literal[
+    "pending",
+    "starting",
+    "running",
+    "checkpointing",
+    "preempted",
+    "suspended",
+    "succeeded",
+    "failed",
+    "cancelled",
+]
+NodeWord = Literal["up", "draining", "drained", "set aside", "down"]
+RoleWord = Literal["admin", "user", "viewer"]
+
+
+@frozen_by_name
+class JobName:
+    """The id, the name and the owner of a job."""
+
+    id: str
+    name: str
+    tenant: str
+
+
+@frozen_by_name
+class GpuRange:
+    """The GPUs that a job asks for."""
+
+    asked: int
+    min: int
+    max: int
+
+
+@frozen_by_name
+class JobRow(JobName):
+    """The fields that every description of a job has; times in seconds since the epoch."""
+
+    user: str
+    state: StateWord
+    priority: PriorityWord
+    gpus: GpuRange
+    kinds: list[str]
+    submitted: float
+    started: float | None
+    ended: float | None
+    restarts: int
+    attempt: int
+    progress: float | None
+    batch: float | None
+    goodput: float | None
+    speed: float | None
+    gpu_seconds: float
+    app: str = ""
 
 
 @frozen_by_name
@@ -30,7 +86,10 @@ class Measurements:
 
 
 def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:
-    """What a report says about that; None if nothing. A job that stands still has no speed."""
+    """Return the measurements in a report; None if it has none.
+
+    A job that stands still has no speed.
+    """
     waits = None
     if report.step_s and report.data_s is not None:
         waits = min(report.data_s / report.step_s, 1.0)
@@ -71,7 +130,7 @@ class GpuSeries:
 
 @frozen_by_name
 class NodeDevices:
-    """What the GPUs of a node did over time; empty where no driver tells."""
+    """Use of a node's GPUs over time; empty where no driver reports it."""
 
     at: list[float]
     gpus: list[GpuSeries]

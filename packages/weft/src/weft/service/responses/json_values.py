@@ -12,8 +12,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from weft.base.typed import Reader
 from weft.core.errors import EngineError
-from weft.typed import Reader
 
 T = TypeVar("T")
 

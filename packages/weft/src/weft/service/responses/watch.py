@@ -1,20 +1,221 @@
-"""What the API answers to a what-if while it is simulated, and in detail when it is done."""
+"""Answers about change: as it happens, as it was, and as it would be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from weft.app.insight import never_starts
-from weft.app.insight.present import Ahead
+from weft.app.insight.present import QueueOutlook
 from weft.app.insight.what_if import Simulated, SimulatedBar
 from weft.core.model.job import Job, JobId, name_of
 from weft.frozen import frozen_by_name
 from weft.report.tables import COLUMNS
-from weft.service.responses.answers import Comparison, NeverStarts, Problem
-from weft.service.responses.timeline import HeldSpan
-from weft.service.responses.watch import Place
+from weft.service.responses.answers import (
+    Ahead,
+    Comparison,
+    NeverStarts,
+    NodeAnswer,
+    Part,
+    Problem,
+    Start,
+)
+from weft.service.responses.job_row import JobRow
+
+
+@frozen_by_name
+class Place:
+    """Devices of one node."""
+
+    node: str
+    gpus: list[int]
+
+
+@frozen_by_name
+class WatchedJob(JobRow):
+    """One job in short; times in seconds since the epoch.
+
+    `GET /jobs/ID` has more. `why` is the number of its reason in `reasons`, 0 for none. `on` is
+    where it runs, is about to run, or has not left yet. `share` is its fraction of each device,
+    `pace` its measured speed beside its neighbours relative to alone. It is `suspended` from the
+    request until it is resumed.
+    """
+
+    why: int
+    pace: float | None
+    share: float
+    on: list[Place]
+    suspended: bool = False
+
+
+@frozen_by_name
+class ClusterPulse:
+    """The cluster in a few numbers; `held` counts devices."""
+
+    now: float
+    speed: float
+    policy: str
+    engine: str
+    trouble: str
+    gpus: int
+    held: float
+    decisions: int
+    seq: int
+
+
+@frozen_by_name
+class Watched:
+    """A message: everything in a `snapshot`, the changes in an `update`.
+
+    If there are many jobs, a snapshot holds those that have devices; the others follow at once as
+    updates, and only the last of these has an `id`. `nodes` are those that changed. `reasons` are
+    the changed texts by number; jobs refer to them.
+    """
+
+    cluster: ClusterPulse
+    nodes: list[NodeAnswer] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    jobs: list[WatchedJob] = field(default_factory=list)
+
+
+@frozen_by_name
+class Waiting:
+    """A waiting job: its place among all, and quantiles of the simulated seconds until it starts.
+
+    A value is null if the simulations did not reach it.
+    """
+
+    id: str
+    place: int | None
+    p10: float | None
+    p50: float | None
+    p90: float | None
+
+
+@frozen_by_name
+class Queue:
+    """Waiting jobs; poll again after `again_s` seconds."""
+
+    jobs: list[Waiting]
+    again_s: float
+
+
+@frozen_by_name
+class LogRanks:
+    """Ranks of an attempt that have a log."""
+
+    attempt: int
+    ranks: list[int]
+
+
+@frozen_by_name
+class JobText:
+    """A job as fields of a job file, and as its text."""
+
+    job: dict[str, Any]
+    yaml: str
+
+
+@frozen_by_name
+class PolicyEntry:
+    """One policy: its purpose, its origin, and its parameters with their defaults.
+
+    `refused` is why this service cannot use it; empty if it can. `sections` are those of its
+    page: Paper, Objective, Needs, Controls, Cost and Deviations; `said` is the same by its old
+    name.
+    """
+
+    name: str
+    summary: str
+    said: dict[str, str]
+    parameters: dict[str, str]
+    tags: list[str]
+    refused: str = ""
+    sections: dict[str, str] = field(default_factory=dict)
+
+
+@frozen_by_name
+class PolicyEntries:
+    """All policies, and the current one."""
+
+    active: str
+    policies: list[PolicyEntry]
+
+
+EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "suspended", "resized"]
+
+
+@frozen_by_name
+class HeldSpan:
+    """A job on devices from `start` to `end`, null while it is there.
+
+    Jobs of other tenants have no name. `lost_gpu_s` is the work since the last checkpoint of a job
+    that was stopped or failed, null if it never wrote one.
+    """
+
+    job: str
+    name: str
+    tenant: str
+    attempt: int
+    on: list[Place]
+    share: float
+    start: float
+    end: float | None
+    how: EndWord
+    lost_gpu_s: float | None = None
+
+
+@frozen_by_name
+class TimelineAnswer:
+    """Spans that overlap a window; if there are very many, `left_out` short ones are omitted.
+
+    `begun` is the time of the first event. `part_read` is the fraction of the log read so far, 1
+    for all. `seq` is the value for the next `after`.
+    """
+
+    now: float
+    begun: float | None
+    part_read: float
+    seq: int
+    spans: list[HeldSpan]
+    left_out: int
+
+
+@frozen_by_name
+class MoveAnswer:
+    """A job whose devices a decision changed; for jobs of other tenants only the numbers."""
+
+    job: str
+    name: str
+    before_gpus: float
+    after_gpus: float
+    adjusted: bool
+    why: str
+
+
+@frozen_by_name
+class DecisionAnswer:
+    """One decision; `took_s` and `numbers` (a gap, prices by kind) if they are still known."""
+
+    number: int
+    at: float
+    moves: list[MoveAnswer]
+    more_moves: int
+    rejected: int
+    reasons: int
+    by: str
+    took_s: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@frozen_by_name
+class DecisionList:
+    """The last decisions that changed something, newest first."""
+
+    decisions: list[DecisionAnswer]
+    part_read: float
+
 
 HOUR = 3600.0
 POINTS = 300  # of a distribution
@@ -75,7 +276,7 @@ def metric_columns() -> list[MetricColumn]:
 
 
 def tell_never(
-    never: Mapping[str, Sequence[never_starts.NeverStarts]],
+    never: Mapping[str, Sequence[never_starts.StuckJobs]],
 ) -> dict[str, list[NeverStarts]]:
     """By side, as it is answered."""
     return {
@@ -94,7 +295,7 @@ def describe_runs(outcomes: Mapping[str, Simulated]) -> dict[str, Sides]:
 
 
 def describe_forks(
-    both: Mapping[str, Ahead], seen: Mapping[JobId, Job], now: float
+    both: Mapping[str, QueueOutlook], seen: Mapping[JobId, Job], now: float
 ) -> dict[str, Sides]:
     """Sides of a simulated future: from now, the median of each job, and one simulation's spans.
 
@@ -153,3 +354,24 @@ def _points(seconds: Iterable[float | None]) -> list[float]:
         return known
     step = (len(known) - 1) / (POINTS - 1)
     return [known[round(i * step)] for i in range(POINTS)]
+
+
+@frozen_by_name
+class Moved:
+    """A running job that would move, and what that costs and gains."""
+
+    id: str
+    name: str
+    text: str
+
+
+@frozen_by_name
+class Planned:
+    """The result of submitting a job now."""
+
+    starts_now: bool
+    allocation: list[Part] | None
+    displaces: list[Ahead]
+    reason: str
+    start: Start | None
+    moves: list[Moved] = field(default_factory=list)

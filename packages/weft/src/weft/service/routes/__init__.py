@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from weft.service.routes.cluster import (
-    cluster,
-    events,
-    health,
-    metrics,
-    policies,
-    timeline,
-    watch,
-    what_if,
+from weft.service.routes.cluster import cluster, events, health, metrics, timeline, what_if
+from weft.service.routes.jobs import batches, job_files, jobs, logs, sessions, slurm_client, why
+from weft.service.routes.people import (
+    accounting,
+    admin,
+    audit,
+    pages,
+    reservations,
+    sign_in,
+    verdict,
 )
-from weft.service.routes.jobs import (
-    batches,
-    job_commands,
-    job_files,
-    jobs,
-    logs,
-    sessions,
-    slurm_client,
-    why,
-)
-from weft.service.routes.people import accounting, admin, audit, pages, reservations, sign_in
 
 # Below the API's prefix, in the order in which they are documented.
 API: tuple[APIRouter, ...] = (
     jobs.router,
     batches.router,
-    job_commands.router,
     job_files.router,
     why.router,
     what_if.router,
@@ -38,14 +27,13 @@ API: tuple[APIRouter, ...] = (
     sessions.router,
     slurm_client.router,
     cluster.router,
-    policies.router,
     events.router,
-    watch.router,
     timeline.router,
     accounting.router,
     admin.router,
     reservations.router,
     audit.router,
+    verdict.router,
     sign_in.router,
 )
 # Where machines and people look for them.

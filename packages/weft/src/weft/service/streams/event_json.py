@@ -39,7 +39,7 @@ def event_json(
 
 
 def _secrets(driver: Driver, event: facts.Event) -> tuple[str, ...]:
-    """What is never shown of the job that an event is about; nothing in decisions."""
+    """The texts never shown of the job that an event is about; none in decisions."""
     if isinstance(event, facts.Submitted):
         return secrets_of(event.job)
     if not isinstance(
@@ -52,7 +52,10 @@ def _secrets(driver: Driver, event: facts.Event) -> tuple[str, ...]:
 
 
 def _seen(driver: Driver, who: Caller, event: facts.Event) -> facts.Event | None:
-    """What a caller may see of an event. New kinds of events are hidden until named here."""
+    """The part of an event that a caller may see.
+
+    New kinds of events are hidden until named here.
+    """
     if isinstance(event, facts.OfJob):
         return event if _visible(driver, who, event.job) else None
     match event:

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Hashable, Iterable, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
@@ -18,16 +18,109 @@ import numpy as np
 
 from weft.app.serve.live import Live
 from weft.core.events.event import Decided, Event, OfJob, PolicyChanged, Reported, Saved, Submitted
-from weft.core.model.job import JobId, Stage
+from weft.core.model.job import JobId, Slice, Stage
 from weft.core.state.cells import Column
 from weft.frozen import frozen
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus, status_of
 from weft.service.access.tokens import Caller
-from weft.service.http.json_body import write_json
-from weft.service.jobs.job_view import JobView, node_answers
+from weft.service.http.replies import write_json
+from weft.service.jobs.job_view import JobView, is_idle, node_answers, row_fields, silent_s
 from weft.service.responses.answers import NodeAnswer
-from weft.service.responses.watch import ClusterPulse
-from weft.service.streams.watch_rows import Reasons, row_of
+from weft.service.responses.watch import ClusterPulse, Place, WatchedJob
+
+WAITING = ("pending", "preempted", "suspended")
+NO_REASON = 0
+MOST_REASONS = 50_000
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Reasons of waiting jobs by number; jobs that ask for the same share one.
+
+    When it changes, its text is sent again and none of their rows.
+    """
+
+    texts: dict[int, str] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _examples: dict[int, JobId] = field(default_factory=dict)
+    _last: int = NO_REASON
+
+    def number(self, driver: Driver, job_view: JobView, status: JobStatus) -> int:
+        """The number of a job's reason, with its text as it is now."""
+        text, key = _reason(driver, job_view, status)
+        return self.note(key, text, status.record.job.id) if text else NO_REASON
+
+    def note(self, key: Hashable, text: str, job: JobId) -> int:
+        """The number of what a reason follows from, which `job` is an example of."""
+        number = self._numbers.get(key)
+        if number is None:
+            self._last += 1
+            number = self._numbers[key] = self._last
+        self.texts[number] = text
+        self._examples[number] = job
+        return number
+
+    def renew(self, driver: Driver, job_view: JobView) -> set[JobId]:
+        """Look at every reason again; which jobs have another one now."""
+        other = set()
+        for number, job in [*self._examples.items()]:
+            if (
+                job in driver.ledger.jobs.active
+                and self.number(driver, job_view, driver.job(job)) == number
+            ):
+                continue
+            del self._examples[number]  # found again with the next job that has it
+            if job in driver.ledger.jobs.active:
+                other.add(job)
+        return other
+
+    def tidy(self, used: Set[int], most: int = MOST_REASONS) -> None:
+        """Forget reasons that no job has where there are too many; no number is given again."""
+        if len(self._numbers) > most:
+            self._numbers = {key: n for key, n in self._numbers.items() if n in used}
+            self.texts = {n: self.texts[n] for n in self._numbers.values()}
+            self._examples = {n: job for n, job in self._examples.items() if n in used}
+
+
+def _reason(driver: Driver, job_view: JobView, status: JobStatus) -> tuple[str, Hashable]:
+    """A job's reason and what it follows from: jobs with the same have the same text."""
+    record = status.record
+    text = job_view.reason(status)
+    if record.suspended is not None and record.sleeps is None:
+        return text, ("suspended", record.suspended)
+    if status.state not in WAITING and record.suspended is None:
+        own = silent_s(record, driver.now, driver.engine.speed) or is_idle(driver, record)
+        running = status.state == "running" and own
+        return text, ("running", record.job.id) if running else (record.reason, record.said)
+    if record.sleeps is not None:
+        return text, ("asleep", record.job.id)
+    if record.failures or record.job.conditional:
+        return text, ("job", record.job.id)
+    return text, (record.said, record.job.demand, record.job.tenant, record.blocker)
+
+
+def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
+    """One job in short."""
+    record, job, on = status.record, status.record.job, status.record.allocation
+    return WatchedJob(
+        **row_fields(driver, status),
+        why=why,
+        pace=record.report.pace if status.state == "running" else None,
+        share=job.demand.share if on is None else on.sharing.share,
+        on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
+        suspended=record.suspended is not None,
+    )
+
+
+def _slices(driver: Driver, record: JobRecord) -> tuple[Slice, ...]:
+    """Return the slices that a job is promised, or has not left yet after a stop."""
+    on = record.allocation
+    if on is None and record.running is not None:
+        on = driver.scheduler.state.releasing.find(record.job.id, record.running)
+    return () if on is None else on.slices
+
 
 SOON_S = 0.5  # between messages, while something happens
 LATER_S = 4.0  # between looks at reports, reasons and machines
@@ -40,7 +133,7 @@ ROWS_KEPT = 20_000
 
 
 @frozen
-class Row:
+class DescribedJob:
     """A job as it was described last: whose it is, the number of its reason, and the text."""
 
     tenant: str
@@ -50,7 +143,7 @@ class Row:
 
 @frozen
 class Delta:
-    """What is different from the look before: jobs by id, machines by name, reasons by number."""
+    """Differences from the poll before: jobs by id, machines by name, reasons by number."""
 
     number: int
     jobs: frozenset[JobId]
@@ -60,7 +153,7 @@ class Delta:
 
 @dataclass(slots=True)
 class Noted:
-    """What events named since the last look; `reports` can wait."""
+    """Names in events since the last poll; `reports` can wait."""
 
     jobs: set[JobId] = field(default_factory=set)
     reports: set[JobId] = field(default_factory=set)
@@ -90,7 +183,7 @@ class LiveUpdates:
         self._looks: deque[Delta] = deque(maxlen=REMEMBERED)
         self._number = 0
         self._news = asyncio.Event()
-        self._rows: dict[JobId, Row] = {}
+        self._rows: dict[JobId, DescribedJob] = {}
         self._nodes: dict[str, NodeAnswer] = {}
         self._written: dict[tuple[int, str], bytes] = {}
         self._trouble = ""
@@ -150,11 +243,11 @@ class LiveUpdates:
             now = time.monotonic()
             if now >= later:
                 later = now + LATER_S
-                await self._look(wholly=True)
+                await self._poll(wholly=True)
             elif self._noted.jobs or self._noted.policy:
-                await self._look(wholly=False)
+                await self._poll(wholly=False)
 
-    async def _look(self, *, wholly: bool) -> None:
+    async def _poll(self, *, wholly: bool) -> None:
         noted, self._noted = self._noted, Noted()
         driver = self._live.driver
         before = dict(self._reasons.texts)
@@ -198,7 +291,7 @@ class LiveUpdates:
         for status in statuses:
             why = self._reasons.number(driver, job_view, status)
             row = row_of(driver, status, why)
-            self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
+            self._rows[status.record.job.id] = DescribedJob(row.tenant, why, write_json(row))
             if (took_s := time.perf_counter() - began) > AT_ONCE_S:
                 await asyncio.sleep(took_s)
                 began = time.perf_counter()
@@ -214,7 +307,10 @@ class LiveUpdates:
     # ---- telling
 
     def _missed(self, last: str) -> list[Delta] | None:
-        """What a client missed that has everything up to `last`; None if that is not known."""
+        """Changes missed by a client that has everything up to `last`.
+
+        None if they are not known.
+        """
         boot, _, number = last.partition("-")
         if boot != self._boot or not number.isdecimal() or not self._looks:
             return None

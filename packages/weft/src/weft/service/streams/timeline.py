@@ -1,4 +1,4 @@
-"""Who held which devices when, and what was decided: a fold of the log, for those who look back.
+"""Jobs on devices by time, and decisions: a fold of the log, for those who look back.
 
 Begun when someone first asks, from the beginning of the log, and kept up from then on.
 """
@@ -29,7 +29,7 @@ from weft.core.model.job import Allocation, JobId, name_of
 from weft.frozen import frozen
 from weft.runtime.loop.background import end_task
 from weft.runtime.loop.driver import Driver
-from weft.service.responses.timeline import EndWord
+from weft.service.responses.watch import EndWord
 
 MOST_SPANS = 200_000
 MOST_NEWS = 20_000
@@ -39,8 +39,8 @@ Devices = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @frozen
-class JobName:
-    """What a job is called, and whose it is."""
+class JobLabel:
+    """The name of a job, and its owner."""
 
     name: str
     tenant: str
@@ -72,8 +72,8 @@ class Span:
 
 
 @frozen
-class Move:
-    """What a decision changed for a job: GPUs before and after, and why."""
+class GpuChange:
+    """The change that a decision made to a job: GPUs before and after, and why."""
 
     job: JobId
     before: float
@@ -88,7 +88,7 @@ class Decision:
 
     number: int
     at: float
-    moves: tuple[Move, ...]
+    moves: tuple[GpuChange, ...]
     more: int
     rejected: int
     reasons: int
@@ -102,7 +102,7 @@ class Timeline:
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_SPANS))
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=MOST_DECISIONS))
     changed: deque[tuple[int, Span]] = field(default_factory=lambda: deque(maxlen=MOST_NEWS))
-    names: dict[JobId, JobName] = field(default_factory=dict)
+    names: dict[JobId, JobLabel] = field(default_factory=dict)
     begun: float | None = None
     seq: int = 0
     _wanted: dict[JobId, Allocation] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Timeline:
             self.begun = at
         match event:
             case Submitted(job):
-                self.names[job.id] = JobName(name_of(job), job.tenant)
+                self.names[job.id] = JobLabel(name_of(job), job.tenant)
             case Decided():
                 self._decided(at, event)
             case Started(job_id, attempt):
@@ -149,7 +149,7 @@ class Timeline:
             before = 0.0 if was is None else was.counted_gpus
             after = 0.0 if to is None else to.counted_gpus
             kept = was is not None and to is not None and was.stays(to)
-            moves.append(Move(job, before, after, kept, event.reasons.get(job, "")))
+            moves.append(GpuChange(job, before, after, kept, event.reasons.get(job, "")))
             if to is None:
                 self._wanted.pop(job, None)
                 continue
@@ -220,7 +220,7 @@ class TimelineReader:
 
     @property
     def part_read(self) -> float:
-        """How much of the log has been read."""
+        """The part of the log that has been read."""
         return min(self.timeline.seq / max(self._driver.seq, 1), 1.0)
 
     async def ready(self, within_s: float) -> Timeline:

@@ -1,4 +1,4 @@
-"""When jobs change their batch size: Accordion's critical regimes and gradient noise scale.
+"""Changes of batch sizes: Accordion's critical regimes and gradient noise scale.
 
 Rules of the trainings that Shockwave (Zheng et al., NSDI 2023) replays. A schedule is
 (batch size, epochs) in order.
@@ -33,7 +33,7 @@ def accordion(model: str, batch: int, epochs: int) -> Schedule:
 
 
 def is_critical(model: str, batch: int, epoch: int) -> bool:
-    """Whether gradients change too fast in an epoch for a large batch."""
+    """Return true if gradients change too fast in an epoch for a large batch."""
     if model == "LM":
         return epoch < 10
     if model == "ResNet-50":

@@ -25,8 +25,8 @@ USERS, USER_SIGMA = 300, 1.8
 
 
 @frozen
-class Arrival:
-    """How jobs arrive: a rate per hour with calendar, noise and bursts.
+class ArrivalProcess:
+    """Arrivals of jobs: a rate per hour with calendar, noise and bursts.
 
     `noise` and `memory` are the variance and the hourly correlation of the log rate; `burst` is
     the probability that one more job follows at once, `together` that its gap is zero, and
@@ -55,7 +55,7 @@ class Family:
     state_offset: Floats
     duration_cdf: Floats
     duration_cap: float
-    arrival: Arrival
+    arrival: ArrivalProcess
     users: int
     user_sigma: float
 
@@ -109,8 +109,8 @@ def job_types(cluster: str) -> tuple[JobType, ...]:
     )
 
 
-def _arrival(raw: Mapping[str, Any]) -> Arrival:
-    return Arrival(
+def _arrival(raw: Mapping[str, Any]) -> ArrivalProcess:
+    return ArrivalProcess(
         hours=np.array(raw["hod"]),
         weekdays=np.array(raw["dow_mon0"]),
         noise=raw["log_rate_sigma2"],

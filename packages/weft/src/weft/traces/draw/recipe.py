@@ -1,4 +1,4 @@
-"""What all generators share: a request with its defaults, columns of jobs, and their assembly."""
+"""Common parts of all generators: a request with its defaults, columns of jobs, their assembly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.frozen import frozen
 from weft.traces.draft import Workload
 from weft.traces.draw.arrivals import Ints
 from weft.traces.draw.params import Floats
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ LOAD = 0.8
 
 
 @frozen
-class Want:
+class DrawSettings:
     """A request with every default filled in; `limit` is the largest job, in GPUs."""
 
     seed: int
@@ -65,13 +65,13 @@ class Drawn:
 
 
 @frozen
-class Recipe:
+class WorkloadRecipe:
     """A named workload: how to draw it, how many jobs, on which cluster, at which load."""
 
     name: str
     about: str
     cluster: str
-    draw: Callable[[Want], Drawn]
+    draw: Callable[[DrawSettings], Drawn]
     jobs: int = 1_000
     load: float = LOAD
     max_gpus: int | None = None
@@ -81,19 +81,19 @@ class Recipe:
         """The object to register."""
         return Workload(self.name, self.about, self.cluster, self.generate)
 
-    def generate(self, request: Request) -> Trace:
+    def generate(self, request: DrawRequest) -> Trace:
         """Draw the jobs that `request` asks for."""
         pairs = assemble(self.name, self.draw(self.settle(request)))
         report = LoadReport(len(pairs), len(pairs))
         return Trace(self.name, pairs, self.cluster, report=report, detail=self.detail)
 
-    def settle(self, request: Request) -> Want:
+    def settle(self, request: DrawRequest) -> DrawSettings:
         """Fill in what the request leaves open; a gang must fit the GPUs of one kind."""
         own = parse_cluster(self.cluster)
         gpus = request.gpus or own.gpus
         largest = gpus if request.gpus else max(own.gpus_by_kind.values())
         limits = (largest, request.max_gpus, self.max_gpus)
-        return Want(
+        return DrawSettings(
             seed=request.seed,
             jobs=request.jobs or self.jobs,
             load=request.load or self.load,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 START = ("job_type", "command")
 OLD = (*START, "steps_flag", "needs_data", "total_steps", "arrival", "scale_factor")
@@ -48,17 +48,17 @@ STEPS_PER_S: Mapping[str, tuple[float, ...]] = {
 COUNTS = (1, 2, 4, 8)
 
 
-def is_gavel(sample: Sample) -> bool:
+def is_gavel(sample: FileSample) -> bool:
     """Seven or ten tab-separated columns that begin with a job type and a command."""
     return count_columns(sample) in (len(OLD), len(NEW))
 
 
-def load_gavel(files: Sequence[Member], _: Options) -> Draft:
+def load_gavel(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Length is steps over the V100 rate of the job type; the steps themselves are a hint."""
-    draft = Draft(cluster=GAVEL_CLUSTER)
+    draft = TraceDraft(cluster=GAVEL_CLUSTER)
     for file in files:
         width = len(file.sample().cells(0, "\t"))
-        table = Table(file, names=OLD if width == len(OLD) else NEW, delimiter="\t")
+        table = TraceTable(file, names=OLD if width == len(OLD) else NEW, delimiter="\t")
         draft.pairs += (_gavel_job(table, row) for row in table)
         draft.rows += table.rows
     return draft
@@ -70,20 +70,20 @@ def batch_of(job_type: str) -> dict[str, float]:
     return {"batch": float(match[1])} if match else {}
 
 
-def count_columns(sample: Sample) -> int:
+def count_columns(sample: FileSample) -> int:
     """Tab-separated cells of the first line, 0 if it does not name a job type and a command."""
     cells = sample.cells(0, "\t")
     return len(cells) if len(cells) > 2 and "python" in cells[1] else 0
 
 
-def _gavel_job(table: Table, row: list[str]) -> Pair:
+def _gavel_job(table: TraceTable, row: list[str]) -> Pair:
     job_type, gpus = _type(table, row), read_gang(table, row)
     steps = table.number(row, table.index("total_steps"))
     length = steps / steps_per_s(job_type, gpus)
     return read_job(table, row, length, {"steps": steps}), Truth(length)
 
 
-def read_job(table: Table, row: list[str], length: float, hints: dict[str, float]) -> Job:
+def read_job(table: TraceTable, row: list[str], length: float, hints: dict[str, float]) -> Job:
     """A row of any of these traces."""
     arrival = table.number(row, table.index("arrival"))
     slack = table.number(row, table.maybe("slo"))
@@ -98,7 +98,7 @@ def read_job(table: Table, row: list[str], length: float, hints: dict[str, float
     )
 
 
-def read_gang(table: Table, row: list[str]) -> int:
+def read_gang(table: TraceTable, row: list[str]) -> int:
     """GPUs of a row."""
     column = table.index("scale_factor")
     gpus = table.count(row, column)
@@ -107,7 +107,7 @@ def read_gang(table: Table, row: list[str]) -> int:
     return int(gpus)
 
 
-def _type(table: Table, row: list[str]) -> str:
+def _type(table: TraceTable, row: list[str]) -> str:
     if row[0] in STEPS_PER_S:
         return row[0]
     raise table.wrong(
@@ -120,10 +120,7 @@ def _type(table: Table, row: list[str]) -> str:
 
 
 GAVEL = Format(
-    "gavel-trace",
-    "tab-separated traces of Gavel (Narayanan et al., OSDI'20)",
-    is_gavel,
-    load_gavel,
+    "gavel-trace", "tab-separated traces of Gavel (Narayanan et al., OSDI'20)", is_gavel, load_gavel
 )
 
 

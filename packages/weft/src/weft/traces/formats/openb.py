@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand, recorded
+from weft.traces.draft import Format, Pair, TraceDraft, demand, recorded
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 PODS = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
 SPOT = frozenset({"job_name", "gpu_model", "gpu_request", "worker_num", "submit_time", "job_type"})
@@ -24,21 +24,21 @@ ROWS, SPOT_ROWS = 8_152, 466_867
 FOREVER = 10 * 365 * 86_400.0
 
 
-def is_openb(sample: Sample) -> bool:
+def is_openb(sample: FileSample) -> bool:
     """Thousandths of CPUs and GPUs."""
     return sample.header >= PODS
 
 
-def is_spot(sample: Sample) -> bool:
+def is_spot(sample: FileSample) -> bool:
     """Workers, a GPU model and HP or Spot."""
     return sample.header >= SPOT
 
 
-def load_openb(files: Sequence[Member], _: Options) -> Draft:
+def load_openb(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Pod lists; the five-column ones have no times and are for packing."""
-    draft = Draft(cluster=CLUSTER)
+    draft = TraceDraft(cluster=CLUSTER)
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         timed = table.maybe("creation_time") >= 0
         reader = _Pods(table)
         draft.pairs += map(reader.timed if timed else reader.untimed, table)
@@ -48,11 +48,11 @@ def load_openb(files: Sequence[Member], _: Options) -> Draft:
     return draft
 
 
-def load_spot(files: Sequence[Member], _: Options) -> Draft:
+def load_spot(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """`job_info_df.csv`: gangs of workers on one GPU model, firm (HP) or spot."""
-    draft = Draft(cluster=SPOT_CLUSTER, published=SPOT_ROWS)
+    draft = TraceDraft(cluster=SPOT_CLUSTER, published=SPOT_ROWS)
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         draft.pairs += (_spot_job(table, row) for row in table)
         draft.rows += table.rows
     return draft
@@ -61,7 +61,7 @@ def load_spot(files: Sequence[Member], _: Options) -> Draft:
 class _Pods:
     """Column positions of one pod list."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TraceTable) -> None:
         self.table = table
         self.name, self.cpu = table.index("name"), table.index("cpu_milli")
         self.mem, self.gpus = table.index("memory_mib"), table.index("num_gpu")
@@ -107,7 +107,7 @@ def _of(count: float | None, unit: int) -> float | None:
     return None if count is None else count / unit
 
 
-def _spot_job(table: Table, row: list[str]) -> Pair:
+def _spot_job(table: TraceTable, row: list[str]) -> Pair:
     workers = int(table.count(row, table.index("worker_num"))) or 1
     each = table.count(row, table.index("gpu_request"))
     kind = table.text(row, table.index("gpu_model")).lower().partition("-sxm")[0]
@@ -125,14 +125,8 @@ def _spot_job(table: Table, row: list[str]) -> Pair:
 
 
 OPENB = Format(
-    "openb-csv",
-    "openb_pod_list of Alibaba gpu-v2023 (Weng et al., ATC'23)",
-    is_openb,
-    load_openb,
+    "openb-csv", "openb_pod_list of Alibaba gpu-v2023 (Weng et al., ATC'23)", is_openb, load_openb
 )
 SPOT_FORMAT = Format(
-    "spot-csv",
-    "job_info_df.csv of Alibaba spot-gpu 2026 (GFS, ASPLOS'26)",
-    is_spot,
-    load_spot,
+    "spot-csv", "job_info_df.csv of Alibaba spot-gpu 2026 (GFS, ASPLOS'26)", is_spot, load_spot
 )

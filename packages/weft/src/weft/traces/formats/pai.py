@@ -9,10 +9,10 @@ from math import nan
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.frozen import frozen
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 JOB = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 TASK = (
@@ -26,20 +26,20 @@ CLUSTER = "798x2:p100+497x2:t4+280x8:misc+135x8:v100m32+104x8:v100"
 TASKS = 1_261_050
 
 
-def is_tables(sample: Sample) -> bool:
+def is_tables(sample: FileSample) -> bool:
     """The job, task or group-tag table, with or without a header line."""
     return _table(sample) is not None
 
 
-def is_sample(sample: Sample) -> bool:
+def is_sample(sample: FileSample) -> bool:
     """The header of the simulator's sample."""
     return sample.header >= {"job_id", "num_gpu", "num_inst", "submit_time", "duration"}
 
 
-def load_tables(files: Sequence[Member], _: Options) -> Draft:
+def load_tables(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Tasks joined to jobs; without a job table every task is a job of its own."""
     tables = {_table(file.sample()): file for file in files}
-    draft = Draft(cluster=CLUSTER, published=TASKS)
+    draft = TraceDraft(cluster=CLUSTER, published=TASKS)
     if TASK not in tables:
         return draft
     tasks = list(_tasks(tables[TASK], draft))
@@ -51,11 +51,11 @@ def load_tables(files: Sequence[Member], _: Options) -> Draft:
     return draft
 
 
-def load_sample(files: Sequence[Member], _: Options) -> Draft:
+def load_sample(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Percent of a GPU per instance; lengths below 1 s become 1 s."""
-    draft = Draft(cluster=CLUSTER)
+    draft = TraceDraft(cluster=CLUSTER)
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         draft.pairs += (_sample_job(table, row) for row in table)
         draft.rows += table.rows
     return draft
@@ -74,7 +74,7 @@ class _Task:
     gpus: float
 
 
-def _table(sample: Sample) -> tuple[str, ...] | None:
+def _table(sample: FileSample) -> tuple[str, ...] | None:
     cells = sample.cells(0)
     for names in (JOB, TASK, TAG):
         if tuple(cells) == names:
@@ -85,14 +85,14 @@ def _table(sample: Sample) -> tuple[str, ...] | None:
     return TAG if len(cells) == len(TAG) and "group_tag" in sample.name else None
 
 
-def _rows(file: Member, names: tuple[str, ...]) -> Iterator[tuple[Table, list[str]]]:
-    table = Table(file, names=names)
+def _rows(file: TraceFile, names: tuple[str, ...]) -> Iterator[tuple[TraceTable, list[str]]]:
+    table = TraceTable(file, names=names)
     for row in table:
         if row[0] != names[0]:
             yield table, row
 
 
-def _tasks(file: Member, draft: Draft) -> Iterator[_Task]:
+def _tasks(file: TraceFile, draft: TraceDraft) -> Iterator[_Task]:
     for table, row in _rows(file, TASK):
         draft.rows += 1
         if row[3] == "Waiting":
@@ -124,7 +124,7 @@ def _alone(task: _Task) -> Pair:
 
 
 def _jobs(
-    file: Member, tasks: list[_Task], kinds: dict[str, tuple[str, ...]], draft: Draft
+    file: TraceFile, tasks: list[_Task], kinds: dict[str, tuple[str, ...]], draft: TraceDraft
 ) -> Iterator[Pair]:
     roles: dict[str, list[_Task]] = defaultdict(list)
     for task in tasks:
@@ -156,7 +156,7 @@ def _gang(tasks: list[_Task], kinds: tuple[str, ...]) -> Demand:
     return demand(float(-(-sum(t.gpus * t.instances for t in using) // 1)), 1, kinds)
 
 
-def _kinds(file: Member) -> dict[str, tuple[str, ...]]:
+def _kinds(file: TraceFile) -> dict[str, tuple[str, ...]]:
     specs = ((row[0], table.text(row, 2)) for table, row in _rows(file, TAG))
     return {name: tuple(spec.lower().split("|")) for name, spec in specs if spec}
 
@@ -166,7 +166,7 @@ def _truth(status: str, length: float) -> Truth:
     return Truth(length, (), state, state == "running")
 
 
-def _sample_job(table: Table, row: list[str]) -> Pair:
+def _sample_job(table: TraceTable, row: list[str]) -> Pair:
     instances = int(table.count(row, table.index("num_inst"))) or 1
     cpus = table.optional(row, table.maybe("num_cpu"))
     guess = table.optional(row, table.maybe("user_dur", "group_dur"))

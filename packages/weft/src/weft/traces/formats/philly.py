@@ -10,29 +10,29 @@ from typing import Any
 from weft.core.errors import TraceError
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample, reading
-from weft.traces.table import MISSING, Table, date_of, first_day, seconds
+from weft.traces.source import FileSample, TraceFile, reading
+from weft.traces.table import MISSING, TraceTable, date_of, first_day, seconds
 
 STATES = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 ROWS = 117_325
 
 
-def is_log(sample: Sample) -> bool:
+def is_log(sample: FileSample) -> bool:
     """A JSON array of jobs with attempts."""
     text = sample.text.lstrip()
     return text.startswith("[") and '"attempts"' in text and '"jobid"' in text
 
 
-def is_digest(sample: Sample) -> bool:
+def is_digest(sample: FileSample) -> bool:
     """One line per job, with a date and a virtual cluster."""
     return sample.header >= {"timestamp", "num_gpus", "duration"}
 
 
-def load_log(files: Sequence[Member], options: Options) -> Draft:
+def load_log(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """`cluster_job_log`; `options.attempts` says how retries make one length."""
-    draft = Draft(cluster="philly", published=ROWS)
+    draft = TraceDraft(cluster="philly", published=ROWS)
     entries = [(file.path, entry) for file in files for entry in _entries(file)]
     draft.rows = len(entries)
     moments = [_moment(entry, "submitted_time", path) for path, entry in entries]
@@ -48,12 +48,12 @@ def load_log(files: Sequence[Member], options: Options) -> Draft:
     return draft
 
 
-def load_digest(files: Sequence[Member], _: Options) -> Draft:
+def load_digest(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """`timestamp,duration,num_gpus,...`; rows have no id, user or state."""
-    draft = Draft(cluster="philly")
+    draft = TraceDraft(cluster="philly")
     rows: list[tuple[float, float, float, str]] = []
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         when, gpus = table.index("timestamp"), table.index("num_gpus")
         length, tenant = table.index("duration"), table.maybe("vc", "cluster")
         rows += (
@@ -75,7 +75,7 @@ def load_digest(files: Sequence[Member], _: Options) -> Draft:
     return draft
 
 
-def _entries(file: Member) -> list[dict[str, Any]]:
+def _entries(file: TraceFile) -> list[dict[str, Any]]:
     with reading(file.path), file.text() as stream:
         try:
             entries = json.load(stream)
@@ -186,10 +186,7 @@ def _moment(entry: Mapping[str, Any], field: str, path: str) -> float:
 
 
 LOG = Format(
-    "philly-json",
-    "cluster_job_log of Microsoft Philly (Jeon et al., ATC'19)",
-    is_log,
-    load_log,
+    "philly-json", "cluster_job_log of Microsoft Philly (Jeon et al., ATC'19)", is_log, load_log
 )
 DIGEST = Format(
     "philly-csv",

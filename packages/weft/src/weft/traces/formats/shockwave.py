@@ -20,12 +20,12 @@ from weft.core.paths import expand
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.frozen import frozen
 from weft.plural import say_gpus
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.draw.batch_schedules import SAMPLES, Schedule, accordion, noise_scale
 from weft.traces.formats.gavel import BASE, batch_of, count_columns, read_gang, read_job
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample, reading
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile, reading
+from weft.traces.table import TraceTable
 
 NAMES = (*BASE, "mode", "priority_weight", "slo", "duration", "arrival")
 MODES = {"static": 0.0, "accordion": 1.0, "gns": 2.0}
@@ -62,31 +62,31 @@ class Tables:
         return ((batch, epochs),)
 
 
-def is_trace(sample: Sample) -> bool:
+def is_trace(sample: FileSample) -> bool:
     """Twelve columns."""
     return count_columns(sample) == len(NAMES)
 
 
-def is_profile(sample: Sample) -> bool:
+def is_profile(sample: FileSample) -> bool:
     """A JSON object of jobs with runs of batch sizes."""
     return sample.text.lstrip().startswith("{") and '"batch_size_runs"' in sample.text
 
 
-def load_trace(files: Sequence[Member], options: Options) -> Draft:
+def load_trace(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """Length is the trace's own nominal duration, or that of all epochs where there are tables."""
     tables = read_tables(expand(options.tables)) if options.tables else None
-    draft = Draft(detail=Detail.NOTHING if tables is None else Detail.REGIMES)
+    draft = TraceDraft(detail=Detail.NOTHING if tables is None else Detail.REGIMES)
     for file in files:
-        table = Table(file, names=NAMES, delimiter="\t")
+        table = TraceTable(file, names=NAMES, delimiter="\t")
         draft.pairs += (_read_row(table, row, tables) for row in table)
         draft.rows += table.rows
     draft.cluster = _cluster(draft.rows)
     return draft
 
 
-def load_profile(files: Sequence[Member], _: Options) -> Draft:
+def load_profile(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Epochs, batch sizes and seconds of an epoch, job by job."""
-    draft = Draft(detail=Detail.REGIMES)
+    draft = TraceDraft(detail=Detail.REGIMES)
     for file in files:
         for entry in _read_json(file):
             draft.pairs.append(_read_entry(file.path, entry))
@@ -127,7 +127,7 @@ def _cluster(jobs: int) -> str:
     return f"{GPUS.get(jobs, 32) // 4}x4:v100"
 
 
-def _read_row(table: Table, row: list[str], tables: Tables | None) -> Pair:
+def _read_row(table: TraceTable, row: list[str], tables: Tables | None) -> Pair:
     column = table.index("mode")
     mode = row[column]
     if mode not in MODES:
@@ -151,7 +151,7 @@ def _read_row(table: Table, row: list[str], tables: Tables | None) -> Pair:
     return read_job(table, row, length, hints), Truth(length, schedule=schedule)
 
 
-def _read_json(file: Member) -> list[Mapping[str, Any]]:
+def _read_json(file: TraceFile) -> list[Mapping[str, Any]]:
     with reading(file.path), file.text() as stream:
         try:
             jobs = json.load(stream)["jobs"]
@@ -176,11 +176,7 @@ def _read_entry(path: str, entry: Mapping[str, Any]) -> Pair:
             demand(int(entry["scale_factor"])),
             model=f"{entry['model']} (batch size {batch})",
             priority=1.0,
-            hints={
-                "batch": float(batch),
-                "mode": MODES[entry["mode"]],
-                **declared.hints(),
-            },
+            hints={"batch": float(batch), "mode": MODES[entry["mode"]], **declared.hints()},
         )
         regimes_of(job)  # refuses what no job can declare
         return job, Truth(declared.seconds(schedule), schedule=schedule)

@@ -9,10 +9,10 @@ import numpy as np
 from weft.core.model.job import BatchRange, Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.frozen import frozen
-from weft.traces.draft import Draft, Format, Pair, check_one_set, demand, recorded
+from weft.traces.draft import Format, Pair, TraceDraft, check_one_set, demand, recorded
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 SIA = frozenset({"name", "time", "application", "num_replicas"})
 RUBICK = frozenset({"name", "submission_time", "duration", "application", "num_gpus"})
@@ -20,25 +20,25 @@ COUNTS = (1, 4, 8, 16, 24)
 MAX_GPUS = 64
 
 
-def is_sia(sample: Sample) -> bool:
+def is_sia(sample: FileSample) -> bool:
     """An application and replicas, no duration."""
     return sample.header >= SIA
 
 
-def is_rubick(sample: Sample) -> bool:
+def is_rubick(sample: FileSample) -> bool:
     """An application, GPUs and a duration."""
     return sample.header >= RUBICK
 
 
-def load_sia(files: Sequence[Member], options: Options) -> Draft:
+def load_sia(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """Adaptive jobs: the requested GPUs are a wish, 1 to 64 will do. Lengths are reference ones.
 
     Columns `set` and `workload` of a combined file are chosen with `subset`, as `philly/1`.
     """
-    draft = Draft(cluster="sia-hetero")
+    draft = TraceDraft(cluster="sia-hetero")
     sets: set[str] = set()
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         parts = [at for at in (table.maybe("set"), table.maybe("workload")) if at >= 0]
         for row in table:
             name = "/".join(row[at] for at in parts)
@@ -53,11 +53,11 @@ def load_sia(files: Sequence[Member], options: Options) -> Draft:
     return draft
 
 
-def load_rubick(files: Sequence[Member], _: Options) -> Draft:
+def load_rubick(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """LLM jobs with durations; SLA jobs have priority 1."""
-    draft = Draft(cluster="8x8:a800")
+    draft = TraceDraft(cluster="8x8:a800")
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         draft.pairs += (_rubick_job(table, row) for row in table)
         draft.rows += table.rows
     return draft
@@ -68,7 +68,7 @@ def elastic(gpus: int) -> Demand:
     return Demand(gpus, 1, max(gpus, MAX_GPUS))
 
 
-def _sia_job(table: Table, row: list[str], prefix: str) -> Pair:
+def _sia_job(table: TraceTable, row: list[str], prefix: str) -> Pair:
     column = table.index("application")
     model = row[column]
     if model not in MODELS:
@@ -92,7 +92,7 @@ def _sia_job(table: Table, row: list[str], prefix: str) -> Pair:
     return job, Truth(length(model, gpus))
 
 
-def _rubick_job(table: Table, row: list[str]) -> Pair:
+def _rubick_job(table: TraceTable, row: list[str]) -> Pair:
     sla = table.maybe("is_sla")
     job = Job(
         JobId(row[table.index("name")]),
@@ -106,10 +106,7 @@ def _rubick_job(table: Table, row: list[str]) -> Pair:
 
 
 SIA_FORMAT = Format(
-    "sia-csv",
-    "workload CSV of Pollux (Qiao et al., OSDI'21) and Sia (SOSP'23)",
-    is_sia,
-    load_sia,
+    "sia-csv", "workload CSV of Pollux (Qiao et al., OSDI'21) and Sia (SOSP'23)", is_sia, load_sia
 )
 RUBICK_FORMAT = Format(
     "rubick-csv", "LLM workloads of Rubick (Zhang et al., MLSys'25)", is_rubick, load_rubick
@@ -126,7 +123,7 @@ RUBICK_FORMAT = Format(
 
 @frozen
 class Model:
-    """How long it trains, on which batches, and what users ask for (GPUs, batch)."""
+    """Training time of a model, its batches, and the requests of its users (GPUs, batch)."""
 
     seconds: tuple[float, ...]
     batch: BatchRange

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Format, Pair, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table, date_of, seconds
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable, date_of, seconds
 
 LOG = frozenset({"job_id", "gpu_num", "submit_time", "duration"})
 OPEN = frozenset({"running", "suspended", "pending"})
@@ -17,28 +17,22 @@ OPEN = frozenset({"running", "suspended", "pending"})
 HELIOS_START = seconds("2020-04-01")
 ACME_START = seconds("2023-03-01")
 CLUSTERS = ("venus", "earth", "saturn", "uranus", "seren", "kalos")
-ROWS = {
-    "venus": 246_708,
-    "earth": 872_886,
-    "saturn": 1_753_078,
-    "uranus": 490_309,
-    "kalos": 62_413,
-}
+ROWS = {"venus": 246_708, "earth": 872_886, "saturn": 1_753_078, "uranus": 490_309, "kalos": 62_413}
 
 
-def is_helios(sample: Sample) -> bool:
+def is_helios(sample: FileSample) -> bool:
     """A virtual cluster, or at least nothing of Acme's."""
     return sample.header >= LOG and not is_acme(sample)
 
 
-def is_acme(sample: Sample) -> bool:
+def is_acme(sample: FileSample) -> bool:
     """A job type and GPU-time, or the bare columns of a Kalos sample."""
     return sample.header >= LOG and (
         bool(sample.header & {"type", "gpu_time"}) or sample.header == LOG | {"queue"}
     )
 
 
-def load_helios(files: Sequence[Member], options: Options) -> Draft:
+def load_helios(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """`cluster_log.csv` of one or more clusters; submissions before April 2020 are dropped."""
     draft = _load(files, options, HELIOS_START)
     early = sum(job.submitted < 0 for job, _ in draft.pairs)
@@ -48,18 +42,18 @@ def load_helios(files: Sequence[Member], options: Options) -> Draft:
     return draft
 
 
-def load_acme(files: Sequence[Member], options: Options) -> Draft:
+def load_acme(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """`trace_seren.csv`, `trace_kalos.csv` and the older traces in the same columns."""
     return _load(files, options, ACME_START)
 
 
-def _load(files: Sequence[Member], options: Options, origin: float) -> Draft:
-    draft = Draft(origin=date_of(origin))
+def _load(files: Sequence[TraceFile], options: Options, origin: float) -> TraceDraft:
+    draft = TraceDraft(origin=date_of(origin))
     clusters = {file.path: _cluster(file) for file in files}
     chosen = [f for f in files if not options.cluster or clusters[f.path] == options.cluster]
     for file in chosen or files:
         cluster = options.cluster or clusters[file.path]
-        table = Table(file)
+        table = TraceTable(file)
         draft.pairs += map(_Reader(table, cluster, origin).pair, table)
         draft.rows += table.rows
         draft.published += ROWS.get(cluster, 0)
@@ -67,7 +61,7 @@ def _load(files: Sequence[Member], options: Options, origin: float) -> Draft:
     return draft
 
 
-def _cluster(file: Member) -> str:
+def _cluster(file: TraceFile) -> str:
     path = file.path.lower()
     return next((name for name in CLUSTERS if name in path), "")
 
@@ -75,7 +69,7 @@ def _cluster(file: Member) -> str:
 class _Reader:
     """Column positions of one log."""
 
-    def __init__(self, table: Table, cluster: str, origin: float) -> None:
+    def __init__(self, table: TraceTable, cluster: str, origin: float) -> None:
         self.table, self.cluster, self.origin = table, cluster, origin
         self.id, self.gpus = table.index("job_id"), table.index("gpu_num")
         self.submit, self.length = table.index("submit_time"), table.index("duration")
@@ -114,10 +108,7 @@ class _Reader:
 
 
 HELIOS = Format(
-    "helios-csv",
-    "cluster_log.csv of SenseTime Helios (Hu et al., SC'21)",
-    is_helios,
-    load_helios,
+    "helios-csv", "cluster_log.csv of SenseTime Helios (Hu et al., SC'21)", is_helios, load_helios
 )
 ACME = Format(
     "acme-csv",

@@ -6,54 +6,54 @@ from collections.abc import Sequence
 
 from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, demand
+from weft.traces.draft import Format, TraceDraft, demand
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 SHARED = frozenset({"job_id", "num_gpu", "submit_time", "iterations", "model_name", "interval"})
 
 
-def is_tiresias(sample: Sample) -> bool:
+def is_tiresias(sample: FileSample) -> bool:
     """The shared columns without the extras of the other two."""
     return _is_shared(sample) and not is_muri(sample) and not is_chronus(sample)
 
 
-def is_muri(sample: Sample) -> bool:
+def is_muri(sample: FileSample) -> bool:
     """Stage times per iteration; such files count in milliseconds."""
     return _is_shared(sample) and "iteration_time" in sample.header
 
 
-def is_chronus(sample: Sample) -> bool:
+def is_chronus(sample: FileSample) -> bool:
     """Lists of deadlines and their worth."""
     return _is_shared(sample) and "expect_time_list" in sample.header
 
 
-def load_tiresias(files: Sequence[Member], _: Options) -> Draft:
+def load_tiresias(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Seconds; a job is its GPUs, its duration and a model name."""
     return _load(files, "tiresias-testbed", 1.0)
 
 
-def load_muri(files: Sequence[Member], _: Options) -> Draft:
+def load_muri(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Milliseconds; stage times come along, and a random bit that makes a job give way."""
     return _load(files, "muri", 1_000.0)
 
 
-def load_chronus(files: Sequence[Member], _: Options) -> Draft:
+def load_chronus(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """Seconds; deadlines for SLO jobs, the lowest tier for best-effort ones."""
     return _load(files, "", 1.0)
 
 
-def _is_shared(sample: Sample) -> bool:
+def _is_shared(sample: FileSample) -> bool:
     return sample.header >= SHARED - {"iterations", "interval"} and bool(
         sample.header & {"iterations", "interval"}
     )
 
 
-def _load(files: Sequence[Member], cluster: str, unit: float) -> Draft:
-    draft = Draft(cluster=cluster)
+def _load(files: Sequence[TraceFile], cluster: str, unit: float) -> TraceDraft:
+    draft = TraceDraft(cluster=cluster)
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         reader = _Reader(table, unit)
         draft.pairs += ((reader.job(row), reader.truth(row)) for row in table)
         draft.rows += table.rows
@@ -61,7 +61,7 @@ def _load(files: Sequence[Member], cluster: str, unit: float) -> Draft:
 
 
 class _Reader:
-    def __init__(self, table: Table, unit: float) -> None:
+    def __init__(self, table: TraceTable, unit: float) -> None:
         self.table, self.unit = table, unit
         self.id, self.gpus = table.index("job_id"), table.index("num_gpu")
         self.submit, self.length = table.index("submit_time"), table.index("duration")

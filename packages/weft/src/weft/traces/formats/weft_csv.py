@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge.traffic import Architecture, Pattern, Phase, Traffic
+from weft.core.knowledge.traffic import Architecture, Pattern, Traffic, TrafficPhase
 from weft.core.model.job import AT_ONCE, After, BatchRange, Demand, Job, JobId, Tier
 from weft.core.model.trace import Detail, Truth
-from weft.traces.draft import Draft, Format, Pair, check_one_set, spread
+from weft.traces.draft import Format, Pair, TraceDraft, check_one_set, spread
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample
-from weft.traces.table import Table
+from weft.traces.source import FileSample, TraceFile
+from weft.traces.table import TraceTable
 
 PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s", "state")
 GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
@@ -35,16 +35,16 @@ NO_HINTS: Mapping[str, float] = {}
 OPEN_STATES = frozenset({"running", "pending"})
 
 
-def sniff(sample: Sample) -> bool:
+def sniff(sample: FileSample) -> bool:
     """The unit suffixes are ours alone."""
     return len(NEEDED & sample.header) >= 3 and "submit_s" in sample.header
 
 
-def load(files: Sequence[Member], options: Options) -> Draft:
+def load(files: Sequence[TraceFile], options: Options) -> TraceDraft:
     """One or more files of our CSV."""
-    draft = Draft()
+    draft = TraceDraft()
     for file in files:
-        table = Table(file)
+        table = TraceTable(file)
         reader = _Reader(table, options)
         draft.pairs += filter(None, map(reader.pair, table))
         draft.rows += table.rows
@@ -59,7 +59,7 @@ def load(files: Sequence[Member], options: Options) -> Draft:
 class _Reader:
     """Column positions, looked up once, and a short path for plain rows."""
 
-    def __init__(self, table: Table, options: Options) -> None:
+    def __init__(self, table: TraceTable, options: Options) -> None:
         self.table, self.kinds, self.subset = table, options.kinds, options.subset
         self.id, self.submit = table.index("id"), table.index("submit_s")
         self.gpus, self.length = table.index("num_gpus"), table.index("duration_s")
@@ -210,8 +210,8 @@ FORMAT = Format(
 # ---- The columns of our CSV that say what a job's workers send in an iteration
 
 
-def read_traffic(table: Table, row: list[str], at: Mapping[str, int]) -> Traffic | None:
-    """What the job of a row sends; None without `iteration_s`."""
+def read_traffic(table: TraceTable, row: list[str], at: Mapping[str, int]) -> Traffic | None:
+    """Return the traffic of a row's job; None without `iteration_s`."""
     iteration_s = table.optional(row, at["iteration_s"])
     if iteration_s is None:
         return None
@@ -246,9 +246,9 @@ def write_traffic(sent: Traffic | None) -> dict[str, object]:
     }
 
 
-def _read_phases(table: Table, row: list[str], column: int) -> tuple[Phase, ...]:
+def _read_phases(table: TraceTable, row: list[str], column: int) -> tuple[TrafficPhase, ...]:
     parts = filter(None, table.text(row, column).split(";"))
     try:
-        return tuple(Phase(*map(float, part.split("/"))) for part in parts)
+        return tuple(TrafficPhase(*map(float, part.split("/"))) for part in parts)
     except (TypeError, ValueError):
         raise table.wrong(row, column, "START_S/SECONDS/GBPS joined by ';'") from None

@@ -24,14 +24,14 @@ from weft.core.events.event import (
 )
 from weft.core.model.job import Job, JobId
 from weft.core.model.trace import Truth
-from weft.traces.draft import Draft, Format, Pair
+from weft.traces.draft import Format, Pair, TraceDraft
 from weft.traces.options import Options
-from weft.traces.source import Member, Sample, reading
+from weft.traces.source import FileSample, TraceFile, reading
 
 FIRST = ("Submitted", "NodeUp", "PolicyChanged", "Decided", "Woken")
 
 
-def is_events(sample: Sample) -> bool:
+def is_events(sample: FileSample) -> bool:
     """A JSON object a line, each with a time and the name of an event."""
     if not sample.lines:
         return False
@@ -42,9 +42,9 @@ def is_events(sample: Sample) -> bool:
     return isinstance(record, dict) and "at" in record and record.get("event") in FIRST
 
 
-def load(files: Sequence[Member], _: Options) -> Draft:
+def load(files: Sequence[TraceFile], _: Options) -> TraceDraft:
     """The jobs of one or more logs, with the work they did."""
-    draft = Draft()
+    draft = TraceDraft()
     for file in files:
         runs: dict[JobId, _Run] = {}
         last = 0.0
@@ -62,7 +62,7 @@ FORMAT = Format("weft-events", "an event log of our own, by `--events`", is_even
 
 @dataclass(slots=True)
 class _Run:
-    """What the log says about one job so far."""
+    """Facts of the log about one job so far."""
 
     job: Job
     gpu_s: float = 0.0
@@ -115,7 +115,7 @@ def _note(runs: dict[JobId, _Run], at: float, event: Event) -> None:
 
 
 def _end(event: Event) -> str:
-    """How the event ends its job; empty where it goes on later."""
+    """Return how the event ends its job; empty where it goes on later."""
     match event:
         case Finished():
             return "completed"

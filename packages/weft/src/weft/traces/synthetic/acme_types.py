@@ -11,11 +11,9 @@ from functools import partial
 import numpy as np
 
 from weft.traces.draft import demand
-from weft.traces.draw.arrivals import heads, stretch
-from weft.traces.draw.durations import quantile
+from weft.traces.draw.arrivals import draw_users, heads, quantile, stretch
 from weft.traces.draw.params import Family, Floats, JobType, family, job_types
-from weft.traces.draw.recipe import Drawn, Recipe, Want, number_names
-from weft.traces.draw.users import draw_users
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe, number_names
 
 # Our choices; the trace says only that evaluations are simultaneous and segments follow restarts.
 BATCH, BATCH_SPREAD_S = 40, 60.0
@@ -24,7 +22,7 @@ BEYOND, BEYOND_UP_TO = 0.05, 1024
 STOPPED = 0.6
 
 
-def draw(want: Want, cluster: str) -> Drawn:
+def draw(want: DrawSettings, cluster: str) -> Drawn:
     """Draw the type of each job, then its GPUs, length and arrival by the ways of that type."""
     source = family(f"acme_{cluster}")
     types = job_types(cluster)
@@ -102,11 +100,11 @@ def _states(job_type: JobType, count: int, source: Family, rng: np.random.Genera
 
 _ABOUT = "LLM development by job type, calibrated to Acme {} (Hu et al., NSDI'24)"
 _seren, _kalos = partial(draw, cluster="seren"), partial(draw, cluster="kalos")
-SEREN = Recipe("seren", _ABOUT.format("Seren"), "seren", _seren).workload()
-KALOS = Recipe("kalos", _ABOUT.format("Kalos"), "kalos", _kalos).workload()
-SEREN_WEEK = Recipe(
+SEREN = WorkloadRecipe("seren", _ABOUT.format("Seren"), "seren", _seren).workload()
+KALOS = WorkloadRecipe("kalos", _ABOUT.format("Kalos"), "kalos", _kalos).workload()
+SEREN_WEEK = WorkloadRecipe(
     "seren-syn-week", f"17,000 jobs, {_ABOUT.format('Seren')}", "seren", _seren, 17_000
 ).workload()
-KALOS_MONTH = Recipe(
+KALOS_MONTH = WorkloadRecipe(
     "kalos-syn-month", f"5,600 jobs, {_ABOUT.format('Kalos')}", "kalos", _kalos, 5_600
 ).workload()

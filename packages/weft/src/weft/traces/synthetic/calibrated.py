@@ -15,11 +15,18 @@ import numpy.typing as npt
 from weft.core.errors import InvalidConfig
 from weft.plural import say_gpus
 from weft.traces.draft import Workload, demand
-from weft.traces.draw.arrivals import Ints, bursts, times
-from weft.traces.draw.durations import Lengths
+from weft.traces.draw.arrivals import (
+    PHILLY_TENANTS,
+    VENUS_TENANTS,
+    Ints,
+    Lengths,
+    bursts,
+    draw_users,
+    tenants_of,
+    times,
+)
 from weft.traces.draw.params import Family, Floats, family
-from weft.traces.draw.recipe import Drawn, Recipe, Want, number_names
-from weft.traces.draw.users import PHILLY_TENANTS, VENUS_TENANTS, draw_users, tenants_of
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe, number_names
 
 Flags = npt.NDArray[np.bool_]
 
@@ -27,7 +34,7 @@ Flags = npt.NDArray[np.bool_]
 ALIKE, LIKENESS = 0.8, 0.8
 
 
-def draw(want: Want, key: str, tenants: Sequence[int] = ()) -> Drawn:
+def draw(want: DrawSettings, key: str, tenants: Sequence[int] = ()) -> Drawn:
     """Draw sizes, states and lengths, then space the arrivals so that they offer the load."""
     source = family(key)
     arrivals, sizing, states, scores, people = want.streams(5)
@@ -93,29 +100,29 @@ _saturn = partial(draw, key="helios_saturn")
 _uranus = partial(draw, key="helios_uranus")
 _itp = partial(draw, key="itp")
 
-PHILLY = Recipe("philly", _PHILLY, "8x8:v100", _philly).workload()
-VENUS = Recipe("venus", _HELIOS.format("Venus"), "32x8:v100", _venus).workload()
-EARTH = Recipe("earth", _HELIOS.format("Earth"), "16x8:v100", _earth).workload()
-SATURN = Recipe("saturn", _HELIOS.format("Saturn"), "32x8:v100", _saturn).workload()
-URANUS = Recipe("uranus", _HELIOS.format("Uranus"), "32x8:p100", _uranus).workload()
-ITP = Recipe(
+PHILLY = WorkloadRecipe("philly", _PHILLY, "8x8:v100", _philly).workload()
+VENUS = WorkloadRecipe("venus", _HELIOS.format("Venus"), "32x8:v100", _venus).workload()
+EARTH = WorkloadRecipe("earth", _HELIOS.format("Earth"), "16x8:v100", _earth).workload()
+SATURN = WorkloadRecipe("saturn", _HELIOS.format("Saturn"), "32x8:v100", _saturn).workload()
+URANUS = WorkloadRecipe("uranus", _HELIOS.format("Uranus"), "32x8:p100", _uranus).workload()
+ITP = WorkloadRecipe(
     "itp", "calibrated to Microsoft ITP (Gu et al., ASPLOS'23)", "8x8:v100", _itp
 ).workload()
 
 
-def _week(name: str, drawn: Callable[[Want], Drawn], jobs: int, load: float) -> Workload:
+def _week(name: str, drawn: Callable[[DrawSettings], Drawn], jobs: int, load: float) -> Workload:
     """A week of one of Helios' clusters."""
     about, where = f"a week {_HELIOS.format(name)}", name.lower()
-    return Recipe(f"{where}-syn-week", about, where, drawn, jobs, load).workload()
+    return WorkloadRecipe(f"{where}-syn-week", about, where, drawn, jobs, load).workload()
 
 
 # Standard workloads: fixed sizes and clusters, so that results can be compared.
-PHILLY_160 = Recipe(
+PHILLY_160 = WorkloadRecipe(
     "philly-syn-160", f"160 jobs {_PHILLY}", "16x4:v100", _philly, 160, 0.9, 16
 ).workload()
 SATURN_WEEK = _week("Saturn", _saturn, 29_416, 0.854)
 URANUS_WEEK = _week("Uranus", _uranus, 13_440, 0.88)
 EARTH_WEEK = _week("Earth", _earth, 22_302, 0.87)
-SCALE_1M = Recipe(
+SCALE_1M = WorkloadRecipe(
     "scale-1m", f"a million jobs {_HELIOS.format('Saturn')}", "saturn", _saturn, 1_000_000, 0.85
 ).workload()

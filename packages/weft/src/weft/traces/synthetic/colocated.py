@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.model.job import BatchRange, Job, JobId
 from weft.core.model.trace import LoadReport, Trace, Truth
 from weft.traces.draft import Workload
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 
 CLUSTER, GPUS, JOBS, LOAD = "5x4:rtx3090", 20, 400, 1.3
 MEAN_S, SPREAD, LEAST_S = 1800.0, 1.0, 60.0
@@ -28,7 +28,7 @@ BATCHES = {
 }
 
 
-def generate(request: Request) -> Trace:
+def generate(request: DrawRequest) -> Trace:
     """Draw the jobs; arrivals are spaced so that alone on their GPUs they would offer `load`."""
     rng = np.random.default_rng(request.seed)
     count = request.jobs or JOBS

@@ -12,7 +12,7 @@ from weft.plural import say_gpus
 from weft.traces.draft import demand
 from weft.traces.draw.arrivals import Ints, heads, poisson, stretch
 from weft.traces.draw.params import Floats, family
-from weft.traces.draw.recipe import Drawn, Recipe, Want
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 from weft.traces.formats.gavel import GAVEL_CLUSTER, STEPS_PER_S, batch_of
 from weft.traces.formats.shockwave import MODES
 from weft.traces.formats.sia import MODELS, elastic, length
@@ -32,7 +32,7 @@ POLLUX_MIX |= {"imagenet": 0.021}
 POLLUX_START = 2
 
 
-def draw_gavel(want: Want) -> Drawn:
+def draw_gavel(want: DrawSettings) -> Drawn:
     """60 * 10^U s, U in [1.5, 3] four times of five and else in [3, 4]; a fifth weigh five."""
     arrivals, sizing, lengthening, weighing = want.streams(4)
     types = sizing.integers(0, len(JOB_TYPES), want.jobs)
@@ -48,7 +48,7 @@ def draw_gavel(want: Want) -> Drawn:
     )
 
 
-def draw_shockwave(want: Want) -> Drawn:
+def draw_shockwave(want: DrawSettings) -> Drawn:
     """0.2 to 5 h on a geometric grid of 100 points, shorter classes likelier; batches change."""
     arrivals, sizing, lengthening, adapting = want.streams(4)
     types = sizing.integers(0, len(JOB_TYPES), want.jobs)
@@ -66,7 +66,7 @@ def draw_shockwave(want: Want) -> Drawn:
     return replace(_arrive(want, arrivals, gpus, lengths, models), hints=hints)
 
 
-def draw_pollux(want: Want) -> Drawn:
+def draw_pollux(want: DrawSettings) -> Drawn:
     """A model by the class of a Philly job, a tuned request, and the morning hours of Philly."""
     arrivals, choosing, tuning = want.streams(3)
     weight = np.array(list(POLLUX_MIX.values()))
@@ -89,7 +89,7 @@ def draw_pollux(want: Want) -> Drawn:
     )
 
 
-def draw_tiresias(want: Want) -> Drawn:
+def draw_tiresias(want: DrawSettings) -> Drawn:
     """Short CNN jobs as on the testbed: two minutes and a little, some up to half an hour."""
     arrivals, sizing, lengthening = want.streams(3)
     gpus = _sizes(TIRESIAS_GPUS, want, sizing)
@@ -101,23 +101,24 @@ def draw_tiresias(want: Want) -> Drawn:
 
 
 def _arrive(
-    want: Want, arrivals: np.random.Generator, gpus: Floats, lengths: Floats, models: list[str]
+    want: DrawSettings,
+    arrivals: np.random.Generator,
+    gpus: Floats,
+    lengths: Floats,
+    models: list[str],
 ) -> Drawn:
     when = poisson(want.jobs, want.span(gpus * lengths), arrivals)
     return Drawn(when, lengths, [demand(g) for g in gpus.tolist()], models=models)
 
 
-def _sizes(mix: dict[int, float], want: Want, rng: np.random.Generator) -> Floats:
+def _sizes(mix: dict[int, float], want: DrawSettings, rng: np.random.Generator) -> Floats:
     sizes = np.array([size for size in mix if size <= want.limit], dtype=np.float64)
     p = np.array([share for size, share in mix.items() if size <= want.limit])
     return rng.choice(sizes, size=want.jobs, p=p / p.sum())
 
 
 def _gangs(
-    types: Ints,
-    mix: dict[int, float],
-    want: Want,
-    rng: np.random.Generator,
+    types: Ints, mix: dict[int, float], want: DrawSettings, rng: np.random.Generator
 ) -> Floats:
     """Sizes; job types that train on one GPU only get one."""
     single = np.array([len(rates) == 1 for rates in STEPS_PER_S.values()])
@@ -135,14 +136,14 @@ def _tune(model: str, luck: float, limit: int) -> tuple[int, int]:
     return known[int(luck * len(known))]
 
 
-GAVEL = Recipe(
+GAVEL = WorkloadRecipe(
     "gavel",
     "Poisson arrivals of 26 job types by the law of Gavel (Narayanan et al., OSDI'20)",
     GAVEL_CLUSTER,
     draw_gavel,
 ).workload()
 # Loads of the next three are those of the published arrival rates.
-SHOCKWAVE = Recipe(
+SHOCKWAVE = WorkloadRecipe(
     "shockwave",
     "overload of jobs that change batch size, by the law of Shockwave (Zheng et al., NSDI'23)",
     "8x4:v100",
@@ -150,7 +151,7 @@ SHOCKWAVE = Recipe(
     120,
     4.0,
 ).workload()
-POLLUX = Recipe(
+POLLUX = WorkloadRecipe(
     "pollux",
     "adaptive jobs of five models, shaped as in Pollux (Qiao et al., OSDI'21) and Sia (SOSP'23)",
     "sia-hetero",
@@ -158,7 +159,7 @@ POLLUX = Recipe(
     160,
     1.7,
 ).workload()
-TIRESIAS = Recipe(
+TIRESIAS = WorkloadRecipe(
     "tiresias-60",
     "60 short CNN jobs as on the testbed of Tiresias (Gu et al., NSDI'19)",
     "tiresias-testbed",

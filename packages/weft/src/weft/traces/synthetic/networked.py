@@ -15,12 +15,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from weft.core.knowledge.traffic import Architecture, Pattern, Phase, Traffic
+from weft.core.knowledge.traffic import Architecture, Pattern, Traffic, TrafficPhase
 from weft.core.model.job import Demand
-from weft.traces.draw.arrivals import Ints, stretch
+from weft.traces.draw.arrivals import PHILLY_TENANTS, Ints, stretch
 from weft.traces.draw.params import Floats
-from weft.traces.draw.recipe import Drawn, Recipe, Want
-from weft.traces.draw.users import PHILLY_TENANTS
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 from weft.traces.synthetic.calibrated import draw
 
 SERVERS_PART = 29.0 / 41.0  # of jobs above one GPU
@@ -31,7 +30,7 @@ LOCAL_GPUS = 8
 
 
 def draw_traffic(gpus: Ints, rng: np.random.Generator) -> list[Traffic | None]:
-    """What jobs of these sizes send in an iteration; None of those that do not communicate."""
+    """Draw the traffic of jobs of these sizes; None for those that do not communicate."""
     n = len(gpus)
     servers, share = rng.random(n) < SERVERS_PART, rng.beta(*SHARE, n)
     median, spread, most = WEIGHTS_GB
@@ -53,7 +52,7 @@ def _traffic(gpus: int, servers: bool, share: float, weights_gb: float) -> Traff
     return Traffic(round(gbit / gbps / share, 6), share, gbit, pattern, architecture=built)
 
 
-def draw_philly(want: Want) -> Drawn:
+def draw_philly(want: DrawSettings) -> Drawn:
     """Philly's jobs, and what they send."""
     drawn = draw(want, "philly", PHILLY_TENANTS)
     gpus = np.array([ask.gpus for ask in drawn.demands])
@@ -84,14 +83,14 @@ WORKERS = (2, 3, 4, 6, 8, 12)
 def describe_traffic(model: str) -> Traffic:
     """One iteration of a model of CASSINI's."""
     iteration_ms, phases, pattern = MODELS[model]
-    shape = tuple(Phase(start / 1e3, length / 1e3, gbps) for start, length, gbps in phases)
+    shape = tuple(TrafficPhase(start / 1e3, length / 1e3, gbps) for start, length, gbps in phases)
     sending = sum(phase.seconds for phase in shape)
     gbit = sum(phase.seconds * phase.gbps for phase in shape)
     share = round(sending * 1e3 / iteration_ms, 6)
     return Traffic(iteration_ms / 1e3, share, gbit, pattern, shape)
 
 
-def draw_cassini(want: Want) -> Drawn:
+def draw_cassini(want: DrawSettings) -> Drawn:
     """Models in equal parts, a few workers each, for minutes to hours."""
     models, sizing, lengths, arrivals = want.streams(4)
     names = models.choice(list(MODELS), want.jobs).tolist()
@@ -109,13 +108,13 @@ def draw_cassini(want: Want) -> Drawn:
     )
 
 
-PHILLY_NET = Recipe(
+PHILLY_NET = WorkloadRecipe(
     "philly-net",
     "Philly's jobs with the communication of PAI's (Jeon et al., ATC'19; Wang et al., IISWC'19)",
     "8x8:v100@dgx-1v/nic=25/rack=4:100",
     draw_philly,
 ).workload()
-CASSINI = Recipe(
+CASSINI = WorkloadRecipe(
     "cassini",
     "CASSINI's models and their phases (Rajasekaran et al., NSDI'24)",
     "24x1:a100/nic=50/rack=6:150",

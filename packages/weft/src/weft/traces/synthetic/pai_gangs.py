@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from weft.traces.draft import demand
-from weft.traces.draw.arrivals import Ints, bursts, times
-from weft.traces.draw.durations import Lengths
+from weft.traces.draw.arrivals import Ints, Lengths, bursts, times
 from weft.traces.draw.params import Floats, family
-from weft.traces.draw.recipe import Drawn, Recipe, Want
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 from weft.traces.formats.pai import CLUSTER
 from weft.traces.synthetic.calibrated import ALIKE, burst_scores, draw_sizes, people_of
 
@@ -29,7 +28,7 @@ KINDS: tuple[tuple[tuple[str, ...], float], ...] = (
 )
 
 
-def draw(want: Want) -> Drawn:
+def draw(want: DrawSettings) -> Drawn:
     """Like the other families, with a gang size and a kind drawn besides."""
     source = family("pai")
     arrivals, sizing, states, scores, people, ganging, kinding = want.streams(7)
@@ -83,5 +82,9 @@ def draw_kinds(
 
 
 _ABOUT = "calibrated to Alibaba PAI with shared GPUs and gangs (Weng et al., NSDI'22)"
-PAI = Recipe("pai", _ABOUT, "16x2:p100+10x2:t4+6x8:misc+3x8:v100m32+2x8:v100", draw).workload()
-PAI_100K = Recipe("pai-syn-100k", f"100,000 jobs {_ABOUT}", CLUSTER, draw, 100_000).workload()
+PAI = WorkloadRecipe(
+    "pai", _ABOUT, "16x2:p100+10x2:t4+6x8:misc+3x8:v100m32+2x8:v100", draw
+).workload()
+PAI_100K = WorkloadRecipe(
+    "pai-syn-100k", f"100,000 jobs {_ABOUT}", CLUSTER, draw, 100_000
+).workload()

@@ -18,7 +18,7 @@ from weft.formulas.training.regimes import Regimes
 from weft.traces.draft import demand
 from weft.traces.draw.arrivals import poisson
 from weft.traces.draw.batch_schedules import Schedule, compress
-from weft.traces.draw.recipe import Drawn, Recipe, Want
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 
 GANGS = {1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01}
 ACCORDION, GROWING = 0.5, 0.9  # below the first, and below the second, of a draw from 0 to 1
@@ -26,14 +26,14 @@ SHORTEST_S, LONGEST_S = 720.0, 18_000.0
 SHORT = 3.0  # how much likelier short jobs are: lengths are drawn by the power of a uniform number
 
 
-class Training(NamedTuple):
+class DrawnTraining(NamedTuple):
     """A drawn job: what it declares, and the regimes it goes through."""
 
     declared: Regimes
     schedule: Schedule
 
 
-def draw_regimes(want: Want) -> Drawn:
+def draw_regimes(want: DrawSettings) -> Drawn:
     """20 to 200 epochs; a larger batch makes an epoch shorter, by 1.1 to 1.6 for each doubling."""
     arrivals, sizing, lengthening, adapting = want.streams(4)
     sizes = np.array([g for g in GANGS if g <= max(want.limit, 1)])
@@ -55,7 +55,7 @@ def draw_regimes(want: Want) -> Drawn:
     )
 
 
-def _train(seconds: float, rng: np.random.Generator) -> Training:
+def _train(seconds: float, rng: np.random.Generator) -> DrawnTraining:
     """A job of about `seconds`, scaled to be exactly so."""
     epochs, batch = int(rng.integers(20, 201)), int(2 ** rng.integers(4, 8))
     kind = float(rng.random())
@@ -70,7 +70,7 @@ def _train(seconds: float, rng: np.random.Generator) -> Training:
     relative = {size: faster ** -log2(size / batch) for size in sizes}
     total = sum(n * relative[size] for size, n in schedule)
     declared = {size: round(seconds / total * each, 6) for size, each in relative.items()}
-    return Training(Regimes(epochs, declared, 1000.0 * batch), schedule)
+    return DrawnTraining(Regimes(epochs, declared, 1000.0 * batch), schedule)
 
 
 def _accordion(epochs: int, batch: int, rng: np.random.Generator) -> Schedule:
@@ -89,7 +89,7 @@ def _grow(epochs: int, batch: int, rng: np.random.Generator) -> Schedule:
     return compress(int(batch * 2 ** int((at <= epoch).sum())) for epoch in range(epochs))
 
 
-REGIMES = Recipe(
+REGIMES = WorkloadRecipe(
     "regimes",
     "jobs that change their batch size, and so their speed, as they train",
     "8x4:v100",

@@ -14,7 +14,7 @@ from weft.core.model.job import Demand, Tier
 from weft.traces.draft import demand
 from weft.traces.draw.arrivals import poisson
 from weft.traces.draw.params import Floats
-from weft.traces.draw.recipe import Drawn, Recipe, Want
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 from weft.traces.formats.openb import SPOT_CLUSTER
 from weft.traces.synthetic.calibrated import draw as draw_family
 
@@ -25,13 +25,15 @@ LIFE_MEDIAN, LIFE_SIGMA, LIFE = 10 * DAY, 1.2, (DAY, 180 * DAY)
 SERVICE_GPUS = ((1, 0.7), (2, 0.15), (4, 0.1), (8, 0.05))
 
 
-def draw(want: Want) -> Drawn:
+def draw(want: DrawSettings) -> Drawn:
     """Spot jobs fix the length of the trace; services hold their part of every kind that long."""
     serving, placing, kinding = want.streams(3)
     rest = max(want.load - FIRM, 0.05)
     slots = _slots(want, serving)
     spots = max(1, want.jobs - len(slots))
-    spot = draw_family(Want(want.seed, spots, rest, want.gpus, min(want.limit, 32)), key="philly")
+    spot = draw_family(
+        DrawSettings(want.seed, spots, rest, want.gpus, min(want.limit, 32)), key="philly"
+    )
     span = max(float(spot.when.max()), 1.0)
     services = [s for slot in slots for s in _renew(slot, span, serving)]
     capacity = _capacity(want)
@@ -66,14 +68,14 @@ def _first(drawn: Drawn, jobs: int) -> Drawn:
     )
 
 
-def _capacity(want: Want) -> dict[str, int]:
+def _capacity(want: DrawSettings) -> dict[str, int]:
     """GPUs of each kind; on a cluster of other kinds no job names one."""
     known = parse_cluster(SPOT_CLUSTER).gpus_by_kind
     own = want.kinds == tuple(known) and want.gpus == sum(known.values())
     return known if own else {"": want.gpus}
 
 
-def _slots(want: Want, rng: np.random.Generator) -> list[Demand]:
+def _slots(want: DrawSettings, rng: np.random.Generator) -> list[Demand]:
     """Demands of the services that hold the firm part of each kind."""
     sizes, p = zip(*SERVICE_GPUS, strict=True)
     slots: list[Demand] = []
@@ -107,7 +109,7 @@ def _spot_kinds(count: int, capacity: dict[str, int], rng: np.random.Generator) 
     return [names[i] for i in picked.tolist()]
 
 
-SPOT_HP = Recipe(
+SPOT_HP = WorkloadRecipe(
     "spot-hp-syn",
     "firm services and spot gangs on the nodes of Alibaba spot-gpu 2026 (GFS, ASPLOS'26)",
     SPOT_CLUSTER,

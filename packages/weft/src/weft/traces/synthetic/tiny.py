@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import LoadReport, Trace, Truth
 from weft.traces.draft import Pair, Workload
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
 
 CLUSTER, GPUS = "2x4:v100", 8
 # Submission, GPUs, length, user, final state, points of failure; all in seconds.
@@ -37,8 +37,8 @@ ROWS: tuple[tuple[float, float, float, str, str, tuple[float, ...]], ...] = (
 CHOOSY, KIND = 3, "v100"
 
 
-def generate(request: Request) -> Trace:
-    """The same twenty jobs for every seed; `jobs`, `gpus` and `load` cut and rescale them."""
+def generate(request: DrawRequest) -> Trace:
+    """Return twenty jobs, equal for every seed; `jobs`, `gpus` and `load` cut and rescale them."""
     limit = min(request.gpus or GPUS, request.max_gpus or GPUS)
     picky = not request.gpus or KIND in request.kinds
     rows = list(enumerate(ROWS))[: request.jobs or len(ROWS)]

@@ -15,7 +15,7 @@ from weft.core.model.trace import Detail
 from weft.formulas.training.convergence import Curve
 from weft.traces.draw.arrivals import poisson
 from weft.traces.draw.params import Floats
-from weft.traces.draw.recipe import Drawn, Recipe, Want
+from weft.traces.draw.recipe import Drawn, DrawSettings, WorkloadRecipe
 
 GBIT_PER_MB = 8e-3
 # Sizes asked for in workers, and how likely each is.
@@ -25,7 +25,7 @@ ASKED = 8  # GPUs that a job whose loss is followed asks for
 LARGEST = 64
 
 
-def draw_servers(want: Want) -> Drawn:
+def draw_servers(want: DrawSettings) -> Drawn:
     """Three or four cores a server, two a worker, links of 1 to 3 Gb/s, lengths around 20 min."""
     arrivals, sizing, lengthening, layering, valuing = want.streams(5)
     sizes = np.array([w for w in WORKERS if w <= max(want.limit, 2)])
@@ -44,7 +44,7 @@ def draw_servers(want: Want) -> Drawn:
     )
 
 
-def draw_losses(want: Want) -> Drawn:
+def draw_losses(want: DrawSettings) -> Drawn:
     """Exploratory jobs: 100 to 400 iterations of losses that fall fast at first."""
     arrivals, lengthening, curving = want.streams(3)
     asked = min(ASKED, want.limit)
@@ -57,7 +57,7 @@ def draw_losses(want: Want) -> Drawn:
     )
 
 
-def _lengths(median: float, sigma: float, want: Want, rng: np.random.Generator) -> Floats:
+def _lengths(median: float, sigma: float, want: DrawSettings, rng: np.random.Generator) -> Floats:
     drawn: Floats = median * np.exp(sigma * rng.standard_normal(want.jobs))
     return drawn.round(3)
 
@@ -124,7 +124,7 @@ def _curve(rng: np.random.Generator) -> Curve:
     return Curve("linear", (mu, float(np.log(scale) / -np.log(mu)), floor), count, 0.01, seed)
 
 
-SERVERS = Recipe(
+SERVERS = WorkloadRecipe(
     "servers",
     "jobs of workers and parameter servers, each with a worth that falls with time (for SMD)",
     "16x4:v100",
@@ -133,7 +133,7 @@ SERVERS = Recipe(
     1.0,
     detail=Detail.LAYERS,
 ).workload()
-LOSSES = Recipe(
+LOSSES = WorkloadRecipe(
     "losses",
     "exploratory jobs whose falling loss is followed (for SLAQ, Zhang et al., SoCC'17)",
     "16x8:v100",

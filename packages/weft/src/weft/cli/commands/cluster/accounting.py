@@ -32,12 +32,12 @@ def accounting(
     Counts whole days in UTC. `--csv` has a row per job, and so has `--json` for the first hundred
     jobs. `--over-time` prints one line per time window, the latest last.
     """
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json, write_bytes
 
     with user_errors():
         start, end = day_start("--since", since), day_start("--until", until)
-        client = Client()
+        client = ServiceClient()
         if csv:
             write_bytes(client.raw("/accounting", format="csv", since=start, until=end))
             return
@@ -67,21 +67,21 @@ def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
 def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
     """A row per window, a column per tenant: GPUs used, and of how many."""
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import TableColumn, fit_columns
 
     def cell(place: int) -> Callable[[int], str]:
         share = shares_over_time.tenants[place]
         return lambda row: f"{share.used_gpus[row]:.2f} of {share.entitled_gpus[row]:.2f}"
 
-    columns: list[Column[int]] = [
-        Column(
+    columns: list[TableColumn[int]] = [
+        TableColumn(
             "ago",
             lambda row: words.seconds(max(shares_over_time.now - shares_over_time.at[row], 0.0)),
             right=True,
         )
     ]
     columns += [
-        Column(share.tenant or "(none)", cell(place), drop=place, right=True)
+        TableColumn(share.tenant or "(none)", cell(place), drop=place, right=True)
         for place, share in enumerate(shares_over_time.tenants)
     ]
     return fit_columns(columns, range(len(shares_over_time.at))[-LINES:], width)
@@ -90,20 +90,22 @@ def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
 def build_used_table(accounts: Accounts, width: int) -> Any:
     """One row per tenant."""
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, fit_columns
+    from weft.cli.view.tables import TableColumn, fit_columns
     from weft.report.units import percent
 
     tenants = sorted(accounts.tenants, key=lambda tenant: -tenant.gpu_seconds)
     whole = sum(tenant.gpu_seconds for tenant in tenants) or 1.0
-    columns: list[Column[Tenant]] = [
-        Column("tenant", lambda row: row.tenant or "(none)", most=32),
-        Column("jobs", lambda row: str(row.jobs), right=True),
-        Column("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
-        Column("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
-        Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
-        Column("weight", lambda row: f"{row.weight:g}", drop=3, right=True),
-        Column("entitled", lambda row: words.seconds(row.entitled_gpu_seconds), drop=2, right=True),
-        Column("of it", lambda row: _part(row.received), right=True),
+    columns: list[TableColumn[Tenant]] = [
+        TableColumn("tenant", lambda row: row.tenant or "(none)", most=32),
+        TableColumn("jobs", lambda row: str(row.jobs), right=True),
+        TableColumn("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
+        TableColumn("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
+        TableColumn("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
+        TableColumn("weight", lambda row: f"{row.weight:g}", drop=3, right=True),
+        TableColumn(
+            "entitled", lambda row: words.seconds(row.entitled_gpu_seconds), drop=2, right=True
+        ),
+        TableColumn("of it", lambda row: _part(row.received), right=True),
     ]
     return fit_columns(columns, tenants, width)
 

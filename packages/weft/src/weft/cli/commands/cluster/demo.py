@@ -17,7 +17,7 @@ from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, Made, Nodes, PolicyAnswer
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 
 LABELS = ("", "batch", "goodput")
@@ -92,7 +92,7 @@ def demo(
 class Show:
     """The workload, submitted bit by bit, and what is observed about it."""
 
-    def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
+    def __init__(self, client: ServiceClient, *, attended: bool, fixed: bool) -> None:
         from weft.cli.job_files.demo_jobs import CAPTIONS, GROW, WORKLOAD, find_scripts
 
         self.client, self._attended = client, attended
@@ -108,10 +108,10 @@ class Show:
 
     def play(self) -> None:
         """Until every job has ended."""
-        from weft.cli.view.live import repeat
+        from weft.cli.view.screen import repeat
 
         if self._attended:
-            repeat(self._look, every_s=0.5, done=lambda: self._over, interrupts=True)
+            repeat(self._render, every_s=0.5, done=lambda: self._over, interrupts=True)
             return
         while not self._over:
             self._tell_changes(self._jobs())
@@ -119,7 +119,7 @@ class Show:
 
     def final(self) -> None:
         """Every job and how it ended."""
-        from weft.cli.connect.pages import every_job
+        from weft.cli.connect.client import every_job
         from weft.cli.view.screen import console
         from weft.cli.view.status import jobs_table
 
@@ -141,7 +141,7 @@ class Show:
 
     def _jobs(self) -> list[JobAnswer]:
         """Submit what is due, then all jobs as they are."""
-        from weft.cli.connect.pages import every_job
+        from weft.cli.connect.client import every_job
 
         while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:
             later = self._to_come.pop(0)
@@ -166,7 +166,7 @@ class Show:
             if not self._attended:
                 self._tell(f"policy {wanted}: {self._caption}")
 
-    def _look(self, width: int) -> Any:
+    def _render(self, width: int) -> Any:
         from rich.console import Group
         from rich.text import Text
 
@@ -201,14 +201,14 @@ class Show:
         console().print(f"{time.monotonic() - self._began:6.1f} s  {text}", soft_wrap=True)
 
 
-def end_all(client: Client, state: Path) -> None:
+def end_all(client: ServiceClient, state: Path) -> None:
     """Cancel what has not ended and wait for its processes, so that none outlives the service.
 
     A cancelled job gives its devices back at once, but its processes may take their grace time;
     the local engine marks those that may still run.
     """
-    from weft.cli.connect.client import at
-    from weft.cli.connect.pages import active_jobs
+    from weft.cli.connect.client import active_jobs
+    from weft_client.connection import at
 
     for job in active_jobs(client):
         client.delete(at("jobs", job.id))
@@ -223,7 +223,7 @@ def keep_feeding(url: str) -> None:
     import sys
 
     subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "weft.cli.job_files.demo_feed", url],
+        [sys.executable, "-m", "weft.cli.job_files.demo_jobs", url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -231,15 +231,15 @@ def keep_feeding(url: str) -> None:
     )
 
 
-def jobs_of(client: Client) -> list[str]:
+def jobs_of(client: ServiceClient) -> list[str]:
     """Ids of all jobs."""
-    from weft.cli.connect.pages import every_job
+    from weft.cli.connect.client import every_job
 
     return [job.id for job in every_job(client)]
 
 
 def what_next(url: str, jobs: list[str]) -> str:
-    """What to try now, to be copied into another terminal."""
+    """Return commands to try now, to be copied into another terminal."""
     import shutil
     import sys
 
@@ -257,7 +257,7 @@ def what_next(url: str, jobs: list[str]) -> str:
     return "\n".join(f"  {command:<{wide}}  {what}" for command, what in lines)
 
 
-def wait_for_ctrl_c(client: Client) -> None:
+def wait_for_ctrl_c(client: ServiceClient) -> None:
     """The service stays until its person has seen enough."""
     from weft.cli.view.screen import console
 

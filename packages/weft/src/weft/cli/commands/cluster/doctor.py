@@ -17,7 +17,7 @@ from weft.frozen import frozen
 from weft.plural import say_gpus
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 LOW_GB, FULL_GB = 10.0, 1.0
 CLOCK_S = 5.0
@@ -26,8 +26,8 @@ Verdict = Literal["ok", "note", "bad"]
 
 
 @frozen
-class Finding:
-    """What was looked at, whether it is well, and what was seen."""
+class DoctorFinding:
+    """Result of one check: its subject, a verdict and the details."""
 
     what: str
     verdict: Verdict
@@ -45,11 +45,11 @@ def doctor(
     Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk, engine and compiled code. Exits
     with 1 if something is bad.
     """
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         findings = [*check_service(client), *check_folders(state), *check_gpus(), check_compiled()]
     if as_json:
         print_json({"findings": findings})
@@ -62,44 +62,44 @@ def doctor(
     raise typer.Exit(1 if any(finding.verdict == "bad" for finding in findings) else 0)
 
 
-def check_service(client: Client) -> Iterator[Finding]:
-    """Whether it answers, what its own checks say, and whether its clock is ours."""
+def check_service(client: ServiceClient) -> Iterator[DoctorFinding]:
+    """Check that the service answers, its own checks, and that its clock agrees with ours."""
     import time
 
-    from weft.cli.connect.client import Refused, Unreachable
+    from weft.cli.connect.client import RequestRefused, ServiceUnreachable
     from weft.core.errors import WeftError
     from weft.service.responses.answers import ClusterAnswer, Health, Nodes, Readiness
 
     try:
         health = client.health(Health, "/healthz")
-    except Unreachable:
+    except ServiceUnreachable:
         yield _port(client.url)
         return
-    yield Finding("service", "ok", f"{client.url} answers: policy {health.policy}")
+    yield DoctorFinding("service", "ok", f"{client.url} answers: policy {health.policy}")
     try:
         ready = client.health(Readiness, "/health/ready")
         for check in ready.checks:
             text = check.message or check.said or "well"  # an older service has `said` alone
-            yield Finding(check.part, "ok" if check.ok else "bad", text)
+            yield DoctorFinding(check.part, "ok" if check.ok else "bad", text)
     except WeftError as error:
-        yield Finding("readiness", "bad", error.what)
+        yield DoctorFinding("readiness", "bad", error.what)
     try:
         cluster = client.get(ClusterAnswer, "/cluster")
         nodes = client.get(Nodes, "/nodes").nodes
-    except Refused as error:
-        yield Finding("token", "note", f"{error.what}; {error.hint}")
+    except RequestRefused as error:
+        yield DoctorFinding("token", "note", f"{error.what}; {error.hint}")
         return
     if not cluster.engine.startswith("simulated"):  # which has a time of its own
         late = abs(cluster.now - time.time())
         text = f"{late:.1f} s from the service's"
-        yield Finding("clock", "ok" if late < CLOCK_S else "bad", text)
+        yield DoctorFinding("clock", "ok" if late < CLOCK_S else "bad", text)
     down = [node.id for node in nodes if node.state != "up"]
     text = f"{len(nodes) - len(down)} of {len(nodes)} up"
     text += f"; not: {', '.join(down)}" if down else ""
-    yield Finding("nodes", "note" if down else "ok", f"{health.engine}: {text}")
+    yield DoctorFinding("nodes", "note" if down else "ok", f"{health.engine}: {text}")
 
 
-def _port(url: str) -> Finding:
+def _port(url: str) -> DoctorFinding:
     """Nothing answers there: whether a service could be started."""
     from urllib.parse import urlsplit
 
@@ -108,60 +108,62 @@ def _port(url: str) -> Finding:
     port = urlsplit(url).port or 80
     if is_free(port):
         text = f"no service answers at {url}; port {port} is free for `weft serve`"
-        return Finding("service", "bad", text)
-    return Finding("service", "bad", f"{url} is used by another program, not by a Weft service")
+        return DoctorFinding("service", "bad", text)
+    return DoctorFinding(
+        "service", "bad", f"{url} is used by another program, not by a Weft service"
+    )
 
 
-def check_folders(state: Path) -> Iterator[Finding]:
+def check_folders(state: Path) -> Iterator[DoctorFinding]:
     """Rights and room of the state and of checkpoints."""
     if not state.exists():
-        yield Finding("state", "note", f"{state} is not on this machine")
+        yield DoctorFinding("state", "note", f"{state} is not on this machine")
         yield _room("disk", Path())
         return
     mode = state.stat().st_mode & 0o077
     open_to = "others may read it" if mode else "private"
-    yield Finding("state", "note" if mode else "ok", f"{state}, {open_to}")
+    yield DoctorFinding("state", "note" if mode else "ok", f"{state}, {open_to}")
     checkpoints = state / "checkpoints"
     folder = checkpoints if checkpoints.exists() else state
     written = os.access(folder, os.W_OK | os.X_OK)
     text = f"{folder} can{'' if written else 'not'} be written"
-    yield Finding("checkpoints", "ok" if written else "bad", text)
+    yield DoctorFinding("checkpoints", "ok" if written else "bad", text)
     yield _room("disk", state)
 
 
-def _room(what: str, folder: Path) -> Finding:
+def _room(what: str, folder: Path) -> DoctorFinding:
     free_gb = shutil.disk_usage(folder).free / 1e9
     verdict: Verdict = "bad" if free_gb < FULL_GB else "note" if free_gb < LOW_GB else "ok"
-    return Finding(what, verdict, f"{free_gb:.0f} GB free at {folder.absolute()}")
+    return DoctorFinding(what, verdict, f"{free_gb:.0f} GB free at {folder.absolute()}")
 
 
-def check_compiled() -> Finding:
-    """Whether the parts of Weft that can be compiled are."""
+def check_compiled() -> DoctorFinding:
+    """Check that the compiled parts of Weft are in use."""
     from weft.native import why_not
 
     if why_not:
-        return Finding("compiled", "note", f"all of Weft runs in Python, slower: {why_not}")
-    return Finding("compiled", "ok", "large clusters and simulations use compiled code")
+        return DoctorFinding("compiled", "note", f"all of Weft runs in Python, slower: {why_not}")
+    return DoctorFinding("compiled", "ok", "large clusters and simulations use compiled code")
 
 
-def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Finding]:
+def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[DoctorFinding]:
     """The driver, what it sees, and whether MPS is there."""
     ask = run or _run
     try:
         listed = ask(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     except FileNotFoundError:
-        yield Finding("GPU driver", "note", "no nvidia-smi: this machine schedules CPU slots")
+        yield DoctorFinding("GPU driver", "note", "no nvidia-smi: this machine schedules CPU slots")
         return
     except (subprocess.SubprocessError, OSError) as error:
-        yield Finding("GPU driver", "bad", f"nvidia-smi fails: {error}")
+        yield DoctorFinding("GPU driver", "bad", f"nvidia-smi fails: {error}")
         return
     gpus = [line for line in listed.splitlines() if line.strip()]
     first = gpus[0].strip() if gpus else "none"
     count = say_gpus(len(gpus))
-    yield Finding("GPU driver", "ok" if gpus else "bad", f"{count}, {first}")
+    yield DoctorFinding("GPU driver", "ok" if gpus else "bad", f"{count}, {first}")
     there = shutil.which("nvidia-cuda-mps-control") is not None
     text = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
-    yield Finding("MPS", "ok" if there else "note", text)
+    yield DoctorFinding("MPS", "ok" if there else "note", text)
 
 
 def _run(command: list[str]) -> str:

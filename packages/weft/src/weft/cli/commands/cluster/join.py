@@ -32,8 +32,7 @@ def join(
         str, typer.Option(help="Its address for the other nodes; default: detected.")
     ] = "",
     token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the cluster's token; default: read from stdin."),
+        Path | None, typer.Option(help="File with the cluster's token; default: read from stdin.")
     ] = None,
     files: Annotated[
         str,

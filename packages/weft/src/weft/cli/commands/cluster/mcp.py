@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 PROTOCOL = "2025-06-18"
 MOST = 100  # jobs that a list tells, the last submitted
@@ -31,7 +31,7 @@ class Tool:
     about: str
     fields: Mapping[str, Mapping[str, Any]]
     needs: tuple[str, ...]
-    do: Callable[[Client, Mapping[str, Any]], Any]
+    do: Callable[[ServiceClient, Mapping[str, Any]], Any]
 
 
 def mcp() -> None:
@@ -40,11 +40,11 @@ def mcp() -> None:
     Assistants can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
     confirmation. Set WEFT_URL and WEFT_TOKEN to the service and to the token that they use.
     """
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.errors import user_errors
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
     for line in sys.stdin:
         answer = reply(client, line)
         if answer is not None:
@@ -52,7 +52,7 @@ def mcp() -> None:
             sys.stdout.flush()
 
 
-def reply(client: Client, line: str) -> dict[str, Any] | None:
+def reply(client: ServiceClient, line: str) -> dict[str, Any] | None:
     """The answer to a message; None for a notification."""
     try:
         asked = json.loads(line)
@@ -92,7 +92,7 @@ def _describe(name: str, tool: Tool) -> dict[str, Any]:
     return {"name": name, "description": tool.about, "inputSchema": schema, "annotations": hints}
 
 
-def _call(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
+def _call(client: ServiceClient, params: Mapping[str, Any]) -> dict[str, Any]:
     from weft.core.errors import WeftError
     from weft.service.responses.json_values import plain
 
@@ -113,7 +113,7 @@ def _refuse(text: str) -> dict[str, Any]:
     return {"error": {"code": BAD_PARAMS, "message": text}}
 
 
-def _list(client: Client, arguments: Mapping[str, Any]) -> Any:
+def _list(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
     from weft.cli.commands.jobs.jobs import select_jobs
     from weft.service.responses.json_values import plain
 
@@ -121,26 +121,26 @@ def _list(client: Client, arguments: Mapping[str, Any]) -> Any:
     return [{field: plain(job)[field] for field in TOLD} for job in jobs[-MOST:]]
 
 
-def _explain(client: Client, arguments: Mapping[str, Any]) -> Any:
-    from weft.cli.connect.client import at
+def _explain(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.answers import Explanation
+    from weft_client.connection import at
 
     return client.get(Explanation, at("jobs", arguments["job"], "explain"))
 
 
-def _plan(client: Client, arguments: Mapping[str, Any]) -> Any:
-    from weft.service.responses.plan import Planned
+def _plan(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
+    from weft.service.responses.watch import Planned
 
     return client.post(Planned, "/plan", arguments["file"])
 
 
-def _what_if(client: Client, arguments: Mapping[str, Any]) -> Any:
-    from weft.cli.connect.what_if import ask_what_if
+def _what_if(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
+    from weft.cli.connect.client import ask_what_if
 
     return ask_what_if(client, {"start": "now", **arguments})
 
 
-def _submit(client: Client, arguments: Mapping[str, Any]) -> Any:
+def _submit(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
     from weft.service.responses.answers import Made
 
     if arguments.get("confirm") is not True:

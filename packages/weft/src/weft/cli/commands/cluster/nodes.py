@@ -23,13 +23,12 @@ def nodes(
     as_json: o.AsJson = False,
 ) -> None:
     """List the machines, their GPUs, and the jobs on them."""
-    from weft.cli.connect.client import Client
-    from weft.cli.connect.pages import active_jobs
+    from weft.cli.connect.client import ServiceClient, active_jobs
     from weft.cli.view.screen import console, print_json
     from weft.cli.view.status import health_table, nodes_table, trouble
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         answer = client.get(Nodes, "/nodes")
         held = [] if as_json else active_jobs(client)
         troubles = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
@@ -86,14 +85,17 @@ def _tell(
 ) -> None:
     from urllib.parse import urlencode
 
-    from weft.cli.connect.client import ANY_TEXT, Client, at
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
+    from weft_client.connection import ANY_TEXT, at
 
     with user_errors():
         options = {"gpus": gpus, "when_done": "true" * when_done}
         chosen = {name: value for name, value in options.items() if value}
         query = urlencode(chosen, errors=ANY_TEXT)
-        answer = Client().post(Done, at("nodes", node, what) + (f"?{query}" if query else ""))
+        answer = ServiceClient().post(
+            Done, at("nodes", node, what) + (f"?{query}" if query else "")
+        )
     if as_json:
         print_json(answer)
     else:

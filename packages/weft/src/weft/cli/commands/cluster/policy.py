@@ -22,12 +22,12 @@ def policy(
 ) -> None:
     """Show which policy decides, or change it while jobs run."""
     from weft.app.policy_file import read_policy_to_send
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
     from weft.core.codec.plain_values import encode
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         if name:
             asked = {"policy": encode(read_policy_to_send(name))}
             answer = client.put(PolicyAnswer, "/policy", asked)

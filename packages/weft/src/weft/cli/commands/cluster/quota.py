@@ -14,7 +14,7 @@ from weft.core.errors import InvalidConfig, UnknownName
 from weft.service.responses.admin import QuotaAnswer
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 quota = typer.Typer(
     help="Set limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
@@ -30,10 +30,10 @@ Whose = Annotated[
 @quota.command("list")
 def list_quotas(as_json: o.AsJson = False) -> None:
     """List the rules of tenants, and the GPUs they hold now."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
     with user_errors():
-        answer = Client().get(QuotaAnswer, "/quotas")
+        answer = ServiceClient().get(QuotaAnswer, "/quotas")
     _show(answer, as_json=as_json)
 
 
@@ -60,7 +60,7 @@ def set_quota(
     as_json: o.AsJson = False,
 ) -> None:
     """Set rules of one tenant; its other rules stay. Running jobs are left alone."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
     given: dict[str, float | str | None] = {
         "limits": gpus,
@@ -81,7 +81,7 @@ def set_quota(
                 f"{tenant!r} is for GPUs of one kind; weights and guarantees are for all kinds",
                 hint="set --gpus for it, and the others for the tenant alone",
             )
-        client = Client()
+        client = ServiceClient()
         rules = _rules(client)
         for rule, value in rules_given.items():
             rules[rule][tenant] = value
@@ -104,13 +104,13 @@ def lending(
     as_json: o.AsJson = False,
 ) -> None:
     """Set how GPUs that tenants own are lent; settings not given stay."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.options.shared import seconds
 
     with user_errors():
         if half_life is None and min_run is None:
             raise InvalidConfig("nothing to set", hint="name --half-life or --min-run, or both")
-        client = Client()
+        client = ServiceClient()
         rules: dict[str, Any] = dict(_rules(client))
         if half_life is not None:
             rules["half_life_s"] = seconds(half_life, "--half-life")
@@ -123,10 +123,10 @@ def lending(
 @quota.command()
 def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
     """Remove every rule of one tenant, or of TENANT@KIND alone."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         rules = _rules(client)
         if not any(tenant in rules[rule] for rule in RULES):
             raise UnknownName(
@@ -138,7 +138,7 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
     _show(answer, as_json=as_json)
 
 
-def _rules(client: Client) -> dict[str, Any]:
+def _rules(client: ServiceClient) -> dict[str, Any]:
     answer = client.get(QuotaAnswer, "/quotas")
     rules: dict[str, Any] = {
         "limits": answer.limits,
@@ -152,7 +152,7 @@ def _rules(client: Client) -> dict[str, Any]:
 
 
 def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
-    from weft.cli.view.tables import Column, show_rows
+    from weft.cli.view.tables import TableColumn, show_rows
 
     tables = (
         answer.limits,
@@ -167,14 +167,14 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
     def number(values: Mapping[str, float]) -> Callable[[str], str]:
         return lambda name: f"{values[name]:g}" if name in values else ""
 
-    columns: list[Column[str]] = [
-        Column("tenant", lambda name: name, most=48),
-        Column("group", lambda name: answer.parents.get(name, ""), drop=1),
-        Column("its own", number(answer.own), right=True, drop=1),
-        Column("GPUs at most", number(answer.limits), right=True),
-        Column("weight", number(answer.weights), right=True),
-        Column("guaranteed", number(answer.guaranteed), right=True),
-        Column("holds", number(answer.held), right=True),
+    columns: list[TableColumn[str]] = [
+        TableColumn("tenant", lambda name: name, most=48),
+        TableColumn("group", lambda name: answer.parents.get(name, ""), drop=1),
+        TableColumn("its own", number(answer.own), right=True, drop=1),
+        TableColumn("GPUs at most", number(answer.limits), right=True),
+        TableColumn("weight", number(answer.weights), right=True),
+        TableColumn("guaranteed", number(answer.guaranteed), right=True),
+        TableColumn("holds", number(answer.held), right=True),
     ]
     none = "no rules: every tenant may hold all GPUs, and all have the same weight"
     show_rows(answer, columns, named, none, as_json=as_json)

@@ -24,10 +24,10 @@ Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
 @reserve.command("list")
 def list_reservations(as_json: o.AsJson = False) -> None:
     """List current and future reservations."""
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
     with user_errors():
-        answer = Client().get(ReservationList, "/reservations")
+        answer = ServiceClient().get(ReservationList, "/reservations")
     _show(answer, answer.reservations, as_json=as_json)
 
 
@@ -58,10 +58,11 @@ def add(
     Jobs that are still there when it begins are stopped, and continue elsewhere from their last
     checkpoint.
     """
-    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.client import ServiceClient
+    from weft_client.connection import at
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         now = client.get(ClusterAnswer, "/cluster").now
         begins = read_time(start, now, "--start") if start else None
         body: dict[str, Any] = {"nodes": nodes, "when_done": when_done}
@@ -75,11 +76,12 @@ def add(
 @reserve.command()
 def remove(name: Name, as_json: o.AsJson = False) -> None:
     """Remove a reservation; all jobs may use its devices again."""
-    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
+    from weft_client.connection import at
 
     with user_errors():
-        Client().delete(at("reservations", name))
+        ServiceClient().delete(at("reservations", name))
     if as_json:
         print_json({"removed": name})
     else:
@@ -107,16 +109,16 @@ def read_time(text: str, since: float, option: str) -> float:
 
 def _show(answer: Any, reservations: list[Reservation], *, as_json: bool) -> None:
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, show_rows
+    from weft.cli.view.tables import TableColumn, show_rows
 
-    columns: list[Column[Reservation]] = [
-        Column("name", lambda reservation: reservation.name),
-        Column("devices", lambda reservation: " ".join(reservation.nodes), most=40),
-        Column("from", lambda reservation: words.moment(reservation.start) or "now"),
-        Column("until", lambda reservation: words.moment(reservation.end) or "removed"),
-        Column("for", lambda reservation: reservation.tenant or "nobody"),
-        Column("now", lambda reservation: "in force" if reservation.in_force else "", drop=1),
-        Column(
+    columns: list[TableColumn[Reservation]] = [
+        TableColumn("name", lambda reservation: reservation.name),
+        TableColumn("devices", lambda reservation: " ".join(reservation.nodes), most=40),
+        TableColumn("from", lambda reservation: words.moment(reservation.start) or "now"),
+        TableColumn("until", lambda reservation: words.moment(reservation.end) or "removed"),
+        TableColumn("for", lambda reservation: reservation.tenant or "nobody"),
+        TableColumn("now", lambda reservation: "in force" if reservation.in_force else "", drop=1),
+        TableColumn(
             "jobs there",
             lambda reservation: "run to their end" if reservation.when_done else "",
             drop=2,

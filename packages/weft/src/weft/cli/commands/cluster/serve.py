@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.options.from_fields import options_from_fields
 from weft.cli.options.serve import ServeOptions
+from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     """Let a file's values be the defaults of all options."""
     if path is not None:
         with user_errors():
-            from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
+            from weft.cli.options.serve import ConfigFile, defaults_of, options_of
 
             defaults = defaults_of(ConfigFile.read(path), options_of(serve))
             if isinstance(defaults.get("users"), Mapping):
-                from weft.engines.machine.users_file import users_of
+                from weft.engines.machine.users import users_of
 
                 users_of(defaults["users"], str(path))
                 context.meta[USERS] = defaults.pop("users")
@@ -75,7 +75,7 @@ def serve(
     """
     table = context.meta.get(USERS) if options.users is None else None
     if print_config:
-        from weft.cli.options.config_file import NOT_HERE, as_toml
+        from weft.cli.options.serve import NOT_HERE, as_toml
 
         given = {
             name: value.absolute() if isinstance(value, Path) else value

@@ -26,7 +26,7 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
     """Check that log, snapshots and folders are intact; the service may keep running."""
     from dataclasses import asdict
 
-    from weft.app.state.check import check_state
+    from weft.app.state.upkeep import check_state
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
@@ -50,7 +50,7 @@ def backup(
     folder: Folder = HERE,
 ) -> None:
     """Copy log and settings to a new folder; the service may keep running."""
-    from weft.app.state.backup import make_backup
+    from weft.app.state.upkeep import make_backup
 
     with user_errors():
         made = make_backup(folder, target)
@@ -63,7 +63,7 @@ def restore(
     folder: Folder = HERE,
 ) -> None:
     """Restore a backup into a folder without a log; nothing is overwritten."""
-    from weft.app.state.backup import restore_backup
+    from weft.app.state.upkeep import restore_backup
 
     with user_errors():
         made, files = restore_backup(source, folder)
@@ -88,8 +88,8 @@ def prune(
     """Remove ended jobs with their output, and old events; a running service does this itself."""
     from dataclasses import asdict
 
-    from weft.app.state.prune import find_prunable
-    from weft.app.state.prune import prune as remove
+    from weft.app.state.upkeep import find_prunable
+    from weft.app.state.upkeep import prune as remove
     from weft.cli.view.screen import print_json
     from weft.runtime.recovery.retention import Keep
 
@@ -109,8 +109,27 @@ def prune(
 @state.command("accept-loss")
 def accept_loss(folder: Folder = HERE) -> None:
     """Continue without the events missing from the log; what they recorded is lost for good."""
-    from weft.app.state.check import accept_loss as accept
+    from weft.app.state.upkeep import accept_loss as accept
 
     with user_errors():
         lost = accept(folder)
     typer.echo(f"{len(lost)} events are missing for good" if lost else "no event is missing")
+
+
+@state.command()
+def downgrade(
+    to: Annotated[str, typer.Option("--to", help="The version of weft to go back to.")],
+    folder: Folder = HERE,
+    database: Annotated[
+        str,
+        typer.Option(help="The log is in this PostgreSQL database.", metavar="postgresql://..."),
+    ] = "",
+) -> None:
+    """Give the log the format of an earlier version, so that it can serve; nothing is lost."""
+    from weft.app.state.upkeep import downgrade_log
+
+    with user_errors():
+        version, lacks = downgrade_log(folder, database, to)
+    typer.echo(f"weft {version} can go on with {database or folder}")
+    for what, count in lacks.items():
+        typer.echo(f"  left out until you upgrade again: {what} ({count})")

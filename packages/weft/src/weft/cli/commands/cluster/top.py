@@ -21,18 +21,16 @@ def top(
 
     A sweep is one line; `weft jobs SWEEP` shows each of its jobs.
     """
-    from weft.cli.connect.client import Client
-    from weft.cli.connect.pages import complete_sweeps
-    from weft.cli.view.live import read_snapshot, repeat
-    from weft.cli.view.screen import console, interactive, print_json
+    from weft.cli.connect.client import ServiceClient, complete_sweeps
+    from weft.cli.view.screen import console, interactive, print_json, read_snapshot, repeat
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         if as_json:
             print_json(read_snapshot(client))
             return
 
-        def look(width: int) -> Any:
+        def render(width: int) -> Any:
             from weft.cli.view.status import board
 
             seen = read_snapshot(client)
@@ -41,6 +39,6 @@ def top(
 
         screen = console()
         if once or not interactive():
-            screen.print(look(screen.width))
+            screen.print(render(screen.width))
         else:
-            repeat(look, every_s=every_s, full=True)
+            repeat(render, every_s=every_s, full=True)

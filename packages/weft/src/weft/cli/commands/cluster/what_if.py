@@ -9,10 +9,10 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
-from weft.cli.view.progress import named_bars
+from weft.cli.view.screen import named_bars
 
 if TYPE_CHECKING:
-    from weft.cli.connect.what_if import Report
+    from weft.cli.connect.client import Report
     from weft.service.responses.answers import Comparison
 
 CHANGE = o.panel("What is different")
@@ -30,10 +30,7 @@ Weights = Annotated[
         metavar="TENANT=WEIGHT",
     ),
 ]
-MORE_NODES: Any = {
-    "help": "More machines, written as a cluster.",
-    "metavar": "NODESxGPUS:KIND",
-}
+MORE_NODES: Any = {"help": "More machines, written as a cluster.", "metavar": "NODESxGPUS:KIND"}
 
 
 def what_if(
@@ -77,10 +74,9 @@ def what_if(
     Try another policy, other quotas, more machines or another size of a job, and compare the result
     with the current settings.
     """
-    from weft.cli.connect.client import Client
-    from weft.cli.connect.what_if import ask_what_if
-    from weft.cli.options.changes import read_changes
-    from weft.cli.view.comparison import comparison_table
+    from weft.cli.connect.client import ServiceClient, ask_what_if
+    from weft.cli.options.shared import read_changes
+    from weft.cli.view.results import comparison_table
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
@@ -92,7 +88,7 @@ def what_if(
             else:
                 body = {"start": "now" if now else "history", "hours": hours, "cpu_s": cpu}
                 given = {name: value for name, value in body.items() if value is not None}
-                answer = ask_what_if(Client(), {**changes, **given}, progress)
+                answer = ask_what_if(ServiceClient(), {**changes, **given}, progress)
     if as_json:
         print_json(answer)
         return
@@ -126,13 +122,12 @@ def _check(
 def _from_file(
     path: Path, changes: dict[str, Any], cluster: str, hours: float | None, progress: Report
 ) -> Comparison:
-    from weft.app.insight.changes import Changes, read_named
     from weft.app.insight.history import read_history_file
-    from weft.app.insight.what_if import what_if_in_file
+    from weft.app.insight.what_if import WhatIfChanges, read_named, what_if_in_file
     from weft.service.responses.answers import Comparison
-    from weft.service.responses.what_if import tell_never
+    from weft.service.responses.watch import tell_never
 
-    change = Changes(
+    change = WhatIfChanges(
         read_named(changes.get("policy")),
         changes.get("limits", {}),
         changes.get("weights", {}),

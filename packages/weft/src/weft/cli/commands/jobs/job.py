@@ -1,4 +1,4 @@
-"""`weft explain`: why a job waits, or holds what it holds."""
+"""`weft job`, `weft explain`, `weft logs`: one job, why it waits, what it prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
-from weft.service.responses.answers import Ahead, Explanation, Start
+from weft.service.responses.answers import (
+    Ahead,
+    ClusterAnswer,
+    Events,
+    Explanation,
+    JobAnswer,
+    Part,
+    Start,
+)
+from weft.service.responses.json_values import plain
 
 JobId = Annotated[
     str,
@@ -31,11 +40,12 @@ def explain(
     Also shows which jobs are ahead of it, when it will probably start, and the cheapest change that
     would start it now.
     """
-    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
+    from weft_client.connection import at
 
     with user_errors():
-        answer = Client().get(Explanation, at("jobs", job, "explain"))
+        answer = ServiceClient().get(Explanation, at("jobs", job, "explain"))
     if as_json:
         print_json(answer)
         return
@@ -77,7 +87,7 @@ def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
 
 
 def _queue(answer: Explanation, *, verbose: bool) -> str:
-    """How many wait in front and for how much; their names too, if asked for."""
+    """Return how many jobs wait in front and for how much; with `verbose`, their names too."""
     waiting = int(answer.numbers.get("ahead_waiting", 0))
     if verbose or not waiting:
         return ", ".join(in_front(ahead, answer.device) for ahead in answer.ahead if verbose)
@@ -114,6 +124,8 @@ def interval(start: Start | None) -> str:
     """`likely in 3 h (1 h to 6 h)` from seconds from now."""
     from weft.cli.view import words
 
+    if start is not None and start.unknown:
+        return f"unknown: {start.unknown}"
     if start is None or start.p50 is None:
         return ""
     text = f"likely in {words.seconds(start.p50)}" if start.p50 >= 1.0 else "likely at once"
@@ -121,3 +133,117 @@ def interval(start: Start | None) -> str:
         low, high = words.seconds(start.p10), words.seconds(start.p90)
         text += f" ({low} to {high})" if low != high else ""
     return text
+
+
+KNOWN = ("at", "event", "seq", "job")
+
+
+def job(
+    job: JobId,
+    events: Annotated[
+        bool, typer.Option("--events", help="Also show what happened to it.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show one job: its state, GPUs and progress."""
+    from weft.cli.connect.client import ServiceClient
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.status import job_details
+    from weft_client.connection import at
+
+    with user_errors():
+        client = ServiceClient()
+        answer = client.get(JobAnswer, at("jobs", job))
+        job = answer.id
+        history = client.get(Events, at("jobs", job, "events")).events if events else []
+        now = 0.0 if as_json else client.get(ClusterAnswer, "/cluster").now
+    if as_json:
+        print_json({**plain(answer), "events": history} if events else answer)
+        return
+    screen = console()
+    screen.print(job_details(answer, now))
+    shown = [event for event in history if event.get("event") != "Reported"]
+    for event in shown:
+        screen.print(describe_event(event, job), soft_wrap=True)
+    if len(shown) < len(history):
+        left = len(history) - len(shown)
+        screen.print(f"{left} reports of the job are left out; --json has them", style="dim")
+
+
+def describe_event(event: dict[str, Any], job: str) -> str:
+    """One event of a job in one line."""
+    from weft.cli.view import words
+
+    name = str(event.get("event", ""))
+    rest: Any = {field: value for field, value in event.items() if field not in KNOWN}
+    if name == "Decided":
+        rest = describe_decision(event, job)
+    return words.plain(f"{words.moment(event.get('at'))}  {name}  {value(rest)}")
+
+
+def describe_decision(event: dict[str, Any], job: str) -> str:
+    """Describe a decision for one job."""
+    from weft.cli.view import words
+
+    reasons, changes = event.get("reasons") or {}, event.get("changes") or {}
+    reason = str(reasons.get(job, ""))
+    if rejected := (event.get("rejected") or {}).get(job):
+        return f"rejected: {rejected}"
+    if job not in changes:
+        cleared = "the reason it was given before no longer holds"
+        return reason or (cleared if job in reasons else "it keeps what it has")
+    on = changes[job]
+    where = "nothing" if on is None else words.where([slice_part(part) for part in on["slices"]])
+    where += f" by plan {on['plan']}" if on and on.get("plan") else ""
+    return f"it holds {where}" + (f" ({reason})" if reason else "")
+
+
+def slice_part(held: dict[str, Any]) -> Part:
+    """Devices of an event as an answer has them."""
+    return Part(node=held["node"], gpus=held["gpus"], kind="", share=1.0)
+
+
+def logs(
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")
+    ] = False,
+    rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
+    attempt: Annotated[
+        int | None, typer.Option(help="Print only this attempt; with -f, start from it.", min=1)
+    ] = None,
+) -> None:
+    """Print a job's output.
+
+    Prints all attempts in order; if there are several, a line marks where each begins.
+
+    With -f, follows the output across restarts of the job and of the service until the job ends,
+    and exits with the job's exit code.
+    """
+    from weft.cli.connect.client import ServiceClient
+    from weft.cli.connect.follow import Follower, exit_code
+    from weft.cli.view.screen import notes, write_bytes
+    from weft_client.connection import at
+
+    remarks = notes()
+    with user_errors():
+        client = ServiceClient()
+        answer = client.get(JobAnswer, at("jobs", job))
+        job = answer.id
+        follower = Follower(
+            client,
+            job,
+            write_bytes,
+            lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
+            rank,
+            attempt or 1,
+            mark=lambda number: write_bytes(f"--- attempt {number} ---\n".encode()),
+        )
+        if follow:
+            try:
+                raise typer.Exit(exit_code(follower.until_the_end()))
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+        elif not follower.catch_up(attempt or answer.attempt):
+            why = answer.reason or f"it is {answer.state}"
+            remarks.print(f"{job} has printed nothing ({why})", style="dim")

@@ -11,7 +11,7 @@ from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import ClusterAnswer, JobAnswer
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 LAST = 10
 FEW = 500
@@ -38,36 +38,34 @@ def jobs(
 
     A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs.
     """
-    from weft.cli.connect.client import Client
-    from weft.cli.connect.pages import complete_sweeps
-    from weft.cli.view.live import repeat
-    from weft.cli.view.screen import console, print_json
+    from weft.cli.connect.client import ServiceClient, complete_sweeps
+    from weft.cli.view.screen import console, print_json, repeat
     from weft.cli.view.status import fold_sweeps
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         if as_json:
             print_json({"jobs": select_jobs(client, state, tenant, everything, app)})
             return
 
-        def look(width: int) -> Any:
+        def render(width: int) -> Any:
             answers = select_jobs(client, state, tenant, everything, app)
             if not everything and not app:
                 answers = fold_sweeps(complete_sweeps(client, answers))
-            return render_jobs(client, answers, width)
+            return render_jobs(client, answers, width, state)
 
         if watch:
-            repeat(look)
+            repeat(render)
         else:
             screen = console()
-            screen.print(look(screen.width))
+            screen.print(render(screen.width))
 
 
 def select_jobs(
-    client: Client, state: str, tenant: str, everything: bool, app: str = ""
+    client: ServiceClient, state: str, tenant: str, everything: bool, app: str = ""
 ) -> list[JobAnswer]:
     """Jobs that were asked for, in order of submission."""
-    from weft.cli.connect.pages import active_jobs, every_job
+    from weft.cli.connect.client import active_jobs, every_job
     from weft.cli.view.words import ENDED
 
     wanted = {"tenant": tenant or None}
@@ -78,16 +76,21 @@ def select_jobs(
     answers = list(every_job(client, state=state or None, **wanted))
     if everything or state:
         return answers
-    late = [job.id for job in answers if job.state in ENDED]
-    old = set(late[:-LAST])
-    return [job for job in answers if job.id not in old]
+    late = [job for job in answers if job.state in ENDED]
+    lines = [*dict.fromkeys((job.tenant, job.app or job.id) for job in reversed(late))]
+    recent = {*lines[:LAST]}  # all jobs of a sweep are one line
+    return [
+        job
+        for job in answers
+        if job.state not in ENDED or (job.tenant, job.app or job.id) in recent
+    ]
 
 
-def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnswer]:
+def find_members(client: ServiceClient, app: str, **wanted: str | None) -> list[JobAnswer]:
     """The jobs of a sweep or app, or those of that name or id; InvalidConfig if there is none."""
-    from weft.cli.connect.client import Refused, at
-    from weft.cli.connect.pages import every_job
+    from weft.cli.connect.client import RequestRefused, every_job
     from weft.core.errors import InvalidConfig
+    from weft_client.connection import at
 
     answers = list(every_job(client, app=app, **wanted))
     answers = answers or [answer for answer in every_job(client, **wanted) if answer.name == app]
@@ -95,27 +98,32 @@ def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnsw
         return answers
     try:
         return [client.get(JobAnswer, at("jobs", app))]
-    except Refused as error:
+    except RequestRefused as error:
         raise InvalidConfig(
             f"there is no job, sweep or app {app!r}", hint="`weft jobs` lists them"
         ) from error
 
 
-def _count_ended(client: Client) -> int:
+def _count_ended(client: ServiceClient) -> int:
     from weft.cli.view.words import ENDED
 
     counts = client.get(ClusterAnswer, "/cluster").jobs
     return sum(counts.get(state, 0) for state in ENDED)
 
 
-def render_jobs(client: Client, answers: list[JobAnswer], width: int) -> Any:
-    """A table, or a word where there is nothing."""
+def render_jobs(
+    client: ServiceClient, answers: list[JobAnswer], width: int, asked: str = ""
+) -> Any:
+    """A table, or a sentence where there is nothing; `asked` is the state that was asked for."""
     from rich.console import Group
     from rich.text import Text
 
     from weft.cli.view.status import jobs_table, trouble
 
+    cluster = client.get(ClusterAnswer, "/cluster")
+    if not answers and asked and (count := sum(cluster.jobs.values())):
+        whole = f"none of {count} jobs is" if count > 1 else "the only job is not"
+        return Text(f"{whole} {asked}", style="dim")
     if not answers:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
-    cluster = client.get(ClusterAnswer, "/cluster")
     return Group(*trouble(cluster), jobs_table(answers, cluster.now, width))

@@ -10,12 +10,12 @@ from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weight
 from weft.cli.commands.jobs.submit import WHAT, bodies, send
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
-from weft.cli.options.from_fields import options_from_fields
+from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
-from weft.service.responses.plan import Planned
+from weft.service.responses.watch import Planned
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 ANYTHING = ("true",)  # a command that every machine has
 
@@ -43,12 +43,12 @@ def plan(
     Nothing is queued. Takes the arguments of `weft submit`, and assumptions to try: `--gpus 2` for
     another size of this job; `--policy`, `--limit`, `--weight`, `--add-nodes` for the cluster.
     """
-    from weft.cli.connect.client import Client
-    from weft.cli.options.changes import read_changes
+    from weft.cli.connect.client import ServiceClient
+    from weft.cli.options.shared import read_changes
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         change = read_changes(if_policy, if_limit, if_weight, add_nodes)
         jobs = bodies(what or ANYTHING, flags)
         if not what:
@@ -61,7 +61,7 @@ def plan(
         console().print(render_plan(path or str(body.get("name", "")), answer))
 
 
-def _ask(client: Client, path: str, body: dict[str, Any], change: dict[str, Any]) -> Planned:
+def _ask(client: ServiceClient, path: str, body: dict[str, Any], change: dict[str, Any]) -> Planned:
     if not change:
         return send(Planned, client, path, body, "/plan")
     return send(Planned, client, path, {"job": body, "change": change}, "/plan/what-if")
@@ -72,7 +72,7 @@ def render_plan(name: str, answer: Planned) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    from weft.cli.commands.jobs.explain import interval
+    from weft.cli.commands.jobs.job import interval
     from weft.cli.view import words
     from weft.cli.view.tables import details
 

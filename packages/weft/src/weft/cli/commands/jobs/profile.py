@@ -14,7 +14,7 @@ from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:
     from weft.app.measure.pairs import PairTable, Script
-    from weft.app.measure.script import Measured
+    from weft.app.measure.script import ScriptProfile
 
 Found = TypeVar("Found")
 
@@ -24,7 +24,7 @@ PAIRS = o.panel("Beside others")
 def profile(
     command: Annotated[
         list[str],
-        typer.Argument(help="A script that uses weft.train, after `--`.", metavar="COMMAND..."),
+        typer.Argument(help="A script that uses weft_train, after `--`.", metavar="COMMAND..."),
     ],
     gpus: Annotated[int, typer.Option("--gpus", "-g", help="How many GPUs to use.", min=1)] = 1,
     each_s: Annotated[
@@ -65,19 +65,19 @@ def profile(
     import os
 
     from weft.app.measure.pairs import beside as measure_pairs
-    from weft.app.measure.script import Wanted
+    from weft.app.measure.script import MeasureSettings
     from weft.app.measure.script import profile as measure
     from weft.cli.job_files.job_file import SHELL
-    from weft.cli.view.profiles import profile_tables
+    from weft.cli.view.results import profile_tables
     from weft.cli.view.screen import console, print_json
 
     env = {name: os.environ[name] for name in SHELL if os.environ.get(name)}
     slots = f",slots={gpus}" if cpu else ""
     options = f"warm=false,cpu={_word(cpu)}{slots},mps={_word(mps)}"
-    wanted = Wanted(gpus, each_s, sizes, f"local:{options}", env)
+    wanted = MeasureSettings(gpus, each_s, sizes, f"local:{options}", env)
     with user_errors():
         scripts = _scripts(command, beside or [], name or [])
-        measured: Measured | PairTable
+        measured: ScriptProfile | PairTable
         if beside:
             measured = _watch(
                 lambda progress: measure_pairs(
@@ -103,7 +103,7 @@ def _word(flag: bool) -> str:
 
 
 def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]) -> list[Script]:
-    """What is run at the same time, by name; raises InvalidConfig for names that do not fit."""
+    """Return the scripts to run at the same time; raise InvalidConfig for names that do not fit."""
     from weft.app.measure.pairs import Script
     from weft.cli.job_files.job_file import name_of, words_of
     from weft.core.errors import InvalidConfig
@@ -129,7 +129,7 @@ def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) ->
 
 
 def write(path: Path, measured: Mapping[str, Any]) -> None:
-    """What was measured as a JSON file."""
+    """Write the measurements as a JSON file."""
     from weft.core.errors import InvalidConfig
 
     try:

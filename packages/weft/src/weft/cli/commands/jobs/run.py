@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from weft.cli.job_files.job_options import Flags
-from weft.cli.options.from_fields import options_from_fields
+from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 INTERRUPTED = 130
 GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to save
@@ -29,8 +29,7 @@ def run(
         bool, typer.Option("--detach", "-d", help="Print the id and exit, as `weft submit` does.")
     ] = False,
     pty: Annotated[
-        bool,
-        typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
+        bool, typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does.")
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only the job's own output.")
@@ -43,21 +42,21 @@ def run(
     """
     if pty:
         run_session(command, flags, quiet=quiet, detach=detach)
-    from weft.cli.connect.batch_client import hand_in
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.batch_client import submit_job
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.connect.follow import Follower, exit_code
     from weft.cli.job_files.job_file import from_command
     from weft.cli.view.screen import notes, write_bytes
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         # A user who watches wants to see a mistake, not its repetition.
         body = {"retries": 0, **from_command(command, flags, os.environ)}
         if "sweep" in body:
             raise InvalidConfig(
                 "`weft run` follows one job, and this is a sweep", hint="use `weft submit`"
             )
-        job = hand_in(client, body)
+        job = submit_job(client, body)
         if detach:
             typer.echo(job)
             return
@@ -70,7 +69,7 @@ def run(
         try:
             ended = Follower(client, job, write_bytes, say, attempt=1).until_the_end()
         except KeyboardInterrupt:
-            leave(client, job)
+            confirm_cancel(client, job)
             raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(exit_code(ended))
 
@@ -79,19 +78,19 @@ def run_session(
     command: list[str], flags: Flags, *, quiet: bool = False, detach: bool = False
 ) -> NoReturn:
     """Run a command with a terminal, stay in it, and leave with its exit code."""
-    from weft.cli.connect.batch_client import hand_in
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.batch_client import submit_job
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.connect.session import attach
     from weft.cli.job_files.job_file import from_command
     from weft.cli.view.screen import notes
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         plain = {"retries": 0, "preemptible": False, "checkpoint": {"grace_s": GRACE_S}}
         own = {"TERM": os.environ.get("TERM") or "xterm-256color"}
         body = {"pty": True, **plain, **from_command(command, flags, os.environ)}
         body["env"] = {**own, **body.get("env", {})}
-        job = hand_in(client, body)
+        job = submit_job(client, body)
         if detach:
             typer.echo(job)
             raise typer.Exit(0)
@@ -100,15 +99,15 @@ def run_session(
         try:
             code = attach(client, job, say)
         except KeyboardInterrupt:  # the user no longer wants to wait
-            leave(client, job)
+            confirm_cancel(client, job)
             raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(code)
 
 
-def leave(client: Client, job: str) -> None:
+def confirm_cancel(client: ServiceClient, job: str) -> None:
     """Cancel the job if the user confirms."""
-    from weft.cli.connect.client import at
     from weft.cli.view.screen import interactive, notes
+    from weft_client.connection import at
 
     typer.echo("", err=True)
     if interactive() and typer.confirm(f"cancel {job}?", default=False, err=True):

@@ -1,4 +1,4 @@
-"""`weft shell`: a shell on the cluster, beside a job, or the terminal of a job that has one."""
+"""`weft shell`, `weft forward`: a terminal on the cluster or of a job, and a port of one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.commands.jobs.job import JobId
 from weft.cli.job_files.job_options import Flags
-from weft.cli.options.from_fields import options_from_fields
+from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import JobAnswer
 
@@ -33,15 +34,49 @@ def shell(
     with its variables, GPUs and limits. It ends when the connection or the job ends.
     """
     from weft.cli.commands.jobs.run import run_session
-    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.connect.session import attach
     from weft.cli.view.screen import notes
+    from weft_client.connection import at
 
     if not job:
         run_session([os.environ.get("SHELL") or "bash"], flags)
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         job = client.get(JobAnswer, at("jobs", job)).id
         remarks = notes()
         code = attach(client, job, lambda text: remarks.print(f"{job}: {text}"))
     raise typer.Exit(code)
+
+
+def forward(
+    job: JobId,
+    port: Annotated[int, typer.Argument(help="The port that the job listens on.", min=1)],
+    local: Annotated[
+        int | None,
+        typer.Option(
+            help="The port here; default: the same, or any if that is taken; 0: any.", min=0
+        ),
+    ] = None,
+) -> None:
+    """Open a job's port on this machine: a notebook, TensorBoard, a debugger.
+
+    Runs until Ctrl-C. Only the job's owner can forward a port, and only a port that the job's own
+    processes listen on.
+    """
+    from weft.cli.connect.client import ServiceClient
+    from weft.cli.connect.session import Forwarding
+    from weft.cli.view.screen import console, notes
+    from weft_client.connection import at
+
+    with user_errors():
+        client = ServiceClient()
+        job = client.get(JobAnswer, at("jobs", job)).id
+        remarks = notes()
+        say = lambda text: remarks.print(text, style="dim", soft_wrap=True)  # noqa: E731
+        forwarding = Forwarding(client, job, port, local, say)
+        console().print(f"http://127.0.0.1:{forwarding.local} is port {port} of {job}; Ctrl-C ends")
+        try:
+            forwarding.serve()
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None

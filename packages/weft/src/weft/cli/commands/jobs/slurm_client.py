@@ -19,11 +19,11 @@ def slurm_client(
     you log out, in tmux or as a user service.
     """
     from weft.cli.connect.batch_client import only_one, serve_batch_jobs
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.errors import user_errors
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         with only_one(client) as first:
             if not first:
                 if not until_done:

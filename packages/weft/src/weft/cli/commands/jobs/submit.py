@@ -11,12 +11,12 @@ import typer
 from weft.cli.commands.jobs.wait import await_all
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
-from weft.cli.options.from_fields import options_from_fields
+from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import Made
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 T = TypeVar("T")
 
@@ -39,11 +39,11 @@ def submit(
     From files, or from a command: `weft submit --gpus 2 -- python train.py`.
     """
     from weft.cli.connect.batch_client import begin_client
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, notes, print_json
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         made = [send(Made, client, path, body) for path, body in bodies(what, flags)]
         if any(job.by_client for job in made):
             begin_client(client)
@@ -63,7 +63,7 @@ def submit(
 
 
 def describe_next(made: Made) -> str:
-    """What a person may want to do with it."""
+    """Suggest the next command for new jobs."""
     if made.jobs:
         return f", {len(made.jobs)} jobs; `weft jobs {made.id}` shows them"
     return f"; `weft logs -f {made.id}` follows it"
@@ -84,13 +84,15 @@ def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]
     return [("", from_command(what, flags))]
 
 
-def send(kind: type[T], client: Client, path: str, body: dict[str, Any], to: str = "/jobs") -> T:
+def send(
+    kind: type[T], client: ServiceClient, path: str, body: dict[str, Any], to: str = "/jobs"
+) -> T:
     """The service's answer to a job; a mistake names the file."""
-    from weft.cli.connect.client import Refused
+    from weft.cli.connect.client import RequestRefused
 
     try:
         return client.post(kind, to, body)
-    except Refused as error:
+    except RequestRefused as error:
         if path:
             error.what = f"{path}: {error.what}"
         raise

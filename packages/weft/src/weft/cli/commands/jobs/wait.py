@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli.many_jobs import PATTERN, Jobs, find_meant
+from weft.cli.commands.jobs.change import PATTERN, Jobs, find_meant
 from weft.cli.options import shared as o
 from weft.service.responses.answers import JobAnswer
 
 if TYPE_CHECKING:
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
 
 TIMED_OUT = 124  # as of timeout(1)
 INTERRUPTED = 130
@@ -34,13 +34,13 @@ def wait(
     did not (130 if it was cancelled). A sweep or app stands for all of its jobs, a pattern for the
     jobs that have not ended. If the service restarts meanwhile, the command waits for it.
     """
-    from weft.cli.connect.client import Client
+    from weft.cli.connect.client import ServiceClient
     from weft.cli.options.shared import seconds
     from weft.cli.view.errors import user_errors
     from weft.cli.view.screen import notes, print_json
 
     with user_errors():
-        client = Client()
+        client = ServiceClient()
         until = math.inf if timeout is None else time.monotonic() + seconds(timeout, "--timeout")
         meant = list(dict.fromkeys(job for text in jobs for job in find_all(client, text)))
         states, code = await_all(client, meant, until, quiet=quiet)
@@ -53,9 +53,9 @@ def wait(
 
 
 def await_all(
-    client: Client, jobs: Sequence[str], until: float = math.inf, *, quiet: bool = False
+    client: ServiceClient, jobs: Sequence[str], until: float = math.inf, *, quiet: bool = False
 ) -> tuple[dict[str, str], int]:
-    """How jobs ended, as far as they have by `until`, and the exit code that follows."""
+    """Return how jobs ended until `until`, and the exit code that follows."""
     from weft.cli.connect.follow import Follower, exit_code
     from weft.cli.view.screen import notes
 
@@ -77,16 +77,16 @@ def await_all(
     return states, code
 
 
-def find_all(client: Client, text: str) -> list[str]:
+def find_all(client: ServiceClient, text: str) -> list[str]:
     """Ids of the jobs that a text means; of a sweep also those that have ended."""
-    from weft.cli.connect.client import Refused, at
-    from weft.cli.connect.pages import every_job
+    from weft.cli.connect.client import RequestRefused, every_job
+    from weft_client.connection import at
 
     if any(sign in text for sign in PATTERN):
         return find_meant(client, text, "wait for", yes=True)
     try:
         return [client.get(JobAnswer, at("jobs", text)).id]
-    except Refused:
+    except RequestRefused:
         members = [job.id for job in every_job(client, app=text)]
         if not members:
             raise

@@ -13,7 +13,7 @@ from weft.cli.view.errors import user_errors
 
 
 class PartName(StrEnum):
-    """What can be listed."""
+    """Kinds of parts that can be listed."""
 
     policy = "policy"
     trace = "trace"
@@ -58,7 +58,7 @@ def list_parts(
         return
     from rich.console import Console
 
-    from weft.cli.view.parts import parts_table
+    from weft.cli.view.results import parts_table
 
     screen = Console(highlight=False, markup=False)
     screen.print(parts_table(headings, rows, screen.width))

@@ -13,15 +13,14 @@ from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:
-    from weft.app.prediction.evaluate import Evaluation
+    from weft.app.evaluate import Evaluation
 
 MOST = 5_000
 
 
 def predict(
     replay: Annotated[
-        str,
-        typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format."),
+        str, typer.Option(help="A workload (`weft list trace`) or a trace file: yours, any format.")
     ],
     jobs: Annotated[
         int, typer.Option(help="Use only the first jobs of the trace, at most this many.", min=50)
@@ -41,7 +40,7 @@ def predict(
     as_json: o.AsJson = False,
 ) -> None:
     """Compare predictors on a trace: errors, ranges, completion times."""
-    from weft.app.prediction.evaluate import PREDICTORS, evaluate, read_jobs
+    from weft.app.evaluate import PREDICTORS, evaluate, read_jobs
 
     with user_errors():
         options = o.trace_options(None, None, "", trace_option)

@@ -1,29 +1,35 @@
 """The count of steps in this process, and the line to the agent: cheap, and never in the way.
 
-No thread: whatever moves the count also sends it, a few times per second at most, on a socket that
-never blocks. What does not go out at once is forgotten; the next message tells all again.
+No thread: whatever moves the count also sends it, a few times per second at most, and never waits.
+What does not go out at once is forgotten; the next message tells all again.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import socket
-import sys
 import time
-from contextlib import suppress
-from typing import Any, Callable
+from os import environ, getpid
+
+from .guard import guarded
+from .line import send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 EVERY_S = 0.25  # at least between two messages
 MEMORY_S = 1.0  # at least between two looks at the framework's memory
-AGAIN_S = 5.0  # at least between two attempts to connect
+AGAIN_S = 5.0  # until the next message where there was no agent
 MOST_QUICK = 8  # steps of an optimizer that are counted before anything else is done
 QUICK_S = 0.05  # and at most about so long
 MANY_REPLAYS = 64  # of CUDA graphs since the last step of an optimizer: they are the steps
+MOST_TOTAL = 1e15
+
+# Unix time, and seconds. Libraries that set the time in tests look for names of modules.
+CLOCKS = (time.time, time.perf_counter)
 
 COUNTER: Counter | None = None
-_complained = False
 
 
 def begin() -> None:
@@ -32,28 +38,6 @@ def begin() -> None:
     COUNTER = Counter()
     os.register_at_fork(after_in_child=guarded(COUNTER.begin_again))
     atexit.register(guarded(COUNTER.finish))
-
-
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, without its errors: the first is said in one line."""
-
-    def run(*arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            complain(error)
-            return None
-
-    return run
-
-
-def complain(error: BaseException) -> None:
-    """Once, in the job's own output."""
-    global _complained
-    if not _complained:
-        _complained = True
-        with suppress(Exception):  # its output may be closed
-            sys.stderr.write(f"weft: this process is only partly watched: {error!r}\n")
 
 
 class Counter:
@@ -65,22 +49,21 @@ class Counter:
     """
 
     def __init__(self) -> None:
+        self._clock = CLOCKS[0]
+        self._agent, self._job = environ.get("WEFT_AGENT", ""), environ.get("WEFT_JOB", "")
+        self._attempt = whole(environ.get("WEFT_ATTEMPT"))
         self.totals: list[Callable[[float], float | None]] = []
         self.memory: Callable[[], Any] = lambda: (0.0, 0.0)
         self.stepped: Callable[[], None] = lambda: None
-        self._socket: socket.socket | None = None
         self.quick = [0, 1]  # steps that are not counted yet, and how many there may be
         self.begin_again()
 
     def begin_again(self) -> None:
         """Nothing has been counted in this process."""
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = None
         self.steps, self.unit, self.at = 0, "", 0.0
         self.data_s, self.loads = 0.0, False
         self.own_s, self.own_steps = 0.0, 0
-        self._replays, self._next, self._connect_at, self._memory_at = 0, 0.0, 0.0, 0.0
+        self._replays, self._next, self._memory_at = 0, 0.0, 0.0
         self._held_gb = self._peak_gb = 0.0
         self._sent, self._total_known = -1, 0.0
         self.quick[:] = 0, 1
@@ -132,7 +115,7 @@ class Counter:
             self._add(moved)
 
     def waited(self, seconds: float) -> None:
-        """For data."""
+        """Count seconds of waiting for data."""
         self.loads = True
         self.data_s += seconds
 
@@ -152,75 +135,61 @@ class Counter:
         self.unit, self.steps, self._total_known = unit, 0, 0.0
 
     def _add(self, steps: float) -> None:
-        now = time.time()
+        now = self._clock()
         self.steps += steps  # type: ignore[assignment]
         self.at = now
-        if now >= self._next:
+        if now >= self._next or now < self._next - AGAIN_S:  # a clock may be set back
             self._next = now + EVERY_S
-            try:
-                self._tell(now)
-            except Exception as error:
-                self._next = now + 60.0
-                complain(error)
+            guarded(self._tell)(now)
 
     def _tell(self, now: float) -> None:
-        line = self._connected(now)
-        if line is None:
-            return
-        if now >= self._memory_at:
+        if now >= self._memory_at or now < self._memory_at - MEMORY_S:
             self._memory_at = now + MEMORY_S
             self._held_gb, self._peak_gb = self.memory()
-        body = {
-            "type": "counted",
-            "job": os.environ.get("WEFT_JOB", ""),
-            "attempt": int(os.environ.get("WEFT_ATTEMPT", "0")),
-            "rank": int(os.environ.get("RANK") or 0),
-            "pid": os.getpid(),
-            "at": self.at,
-            "steps": self.steps,
-            "unit": self.unit,
-            "total": self.look_up_total(),
-            "data_s": self.data_s if self.loads else -1.0,
-            "held_gb": self._held_gb,
-            "peak_gb": self._peak_gb,
-            "own_s": self.own_s,
-            "own_steps": self.own_steps,
-        }
-        message = json.dumps(body).encode() + b"\n"
-        try:
-            whole = line.send(message) == len(message)
-        except BlockingIOError:
-            return  # no reader yet; the next message repeats this and adds to it
-        except OSError:
-            whole = False
-        if whole:
+        line = as_json(
+            type="counted",
+            job=self._job,
+            attempt=self._attempt,
+            rank=whole(environ.get("RANK")),
+            pid=getpid(),
+            at=self.at,
+            steps=self.steps,
+            unit=self.unit,
+            total=self.look_up_total(),
+            data_s=self.data_s if self.loads else -1.0,
+            held_gb=self._held_gb,
+            peak_gb=self._peak_gb,
+            own_s=self.own_s,
+            own_steps=self.own_steps,
+        )
+        if send(self._agent, line):
             self._sent = self.steps
         else:
-            line.close()
-            self._socket = None
+            self._next = now + AGAIN_S
 
     def look_up_total(self) -> float:
         """Steps of the whole training, 0 if unknown; the last known value is kept."""
         for total in self.totals:
-            try:
-                steps = total(self.steps)
-            except Exception as error:
-                complain(error)
-                continue
-            if steps is not None and self.steps <= steps < 1e15:
+            steps = guarded(total)(self.steps)
+            if steps is not None and self.steps <= steps < MOST_TOTAL:
                 self._total_known = float(steps)
                 break
         return self._total_known if self._total_known >= self.steps else 0.0
 
-    def _connected(self, now: float) -> socket.socket | None:
-        if self._socket is None and now >= self._connect_at:
-            self._connect_at = now + AGAIN_S
-            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            line.setblocking(False)
-            try:
-                line.connect(os.environ["WEFT_AGENT"])
-            except OSError:
-                line.close()
-            else:
-                self._socket = line
-        return self._socket
+
+def whole(text: object) -> int:
+    """A number that a variable holds; 0 for all else."""
+    return int(text) if isinstance(text, str) and text.isdecimal() and len(text) < 10 else 0
+
+
+def as_json(**fields: Any) -> bytes:
+    """One line of plain texts and numbers; `json` is left to be imported by the program."""
+    parts = [f'"{name}":{_value(value)}' for name, value in fields.items()]
+    return ("{" + ",".join(parts) + "}\n").encode(errors="replace")
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, str):
+        return repr(value)
+    signs = (sign if sign >= " " and sign not in '"\\' else f"\\u{ord(sign):04x}" for sign in value)
+    return '"' + "".join(signs) + '"'

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-import time
-import weakref
-from typing import Any, Callable
+from _weakref import ref
 
 from . import counting
+from .guard import guarded, is_function, number, stand_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 FRACTION = "WEFT_GPU_MEMORY_FRACTION"  # of a device's memory that torch may use
 
@@ -27,7 +29,10 @@ def counted(hook: Callable[[Any, Any], None]) -> Callable[[Any], None]:
 @counted
 def on_torch_optimizers(module: Any, counter: Any) -> None:
     """Every optimizer's step is followed by a hook that torch offers for all of them."""
-    compiling, count, step = _compiling(), counter.quick, counter.step
+    register: Any = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        return
+    compiling, count, step = _compiling(), counter.quick, guarded(counter.step)
 
     def after_step(*_: Any) -> None:
         # Between two large kernels nothing of this is in a cache, so it does as little as it can.
@@ -37,11 +42,11 @@ def on_torch_optimizers(module: Any, counter: Any) -> None:
         if count[0] >= count[1]:
             step()
 
-    module.register_optimizer_step_post_hook(after_step)
+    register(after_step)
     counter.memory = _torch_memory
 
 
-class Forward:
+class ForwardTimes:
     """Times from the end of a step to the next backward pass: on the device where one is used.
 
     There the process only asks for work, long before it is done: two events of the device's own
@@ -49,7 +54,7 @@ class Forward:
     """
 
     def __init__(self, counter: Any, cuda: Any) -> None:
-        self._counter, self._cuda = counter, cuda
+        self._counter, self._cuda, self._clock = counter, cuda, counting.CLOCKS[1]
         self._began: float | None = None
         self._first: Any = None
         self._both: Any = None
@@ -58,7 +63,7 @@ class Forward:
         """A step is done."""
         self._began = self._first = None
         if not self._cuda.is_initialized():
-            self._began = time.perf_counter()
+            self._began = self._clock()
         elif not self._cuda.is_current_stream_capturing():
             if self._both is not None and self._both[1].query():
                 self._counter.worked(self._both[0].elapsed_time(self._both[1]) / 1e3)
@@ -69,7 +74,7 @@ class Forward:
     def end(self) -> None:
         """A backward pass begins; only the first of a step counts."""
         if self._began is not None:
-            self._counter.worked(time.perf_counter() - self._began)
+            self._counter.worked(self._clock() - self._began)
             self._began = None
         elif self._first is not None and not self._cuda.is_current_stream_capturing():
             self._both, self._first = (self._first, self._mark()), None
@@ -82,24 +87,25 @@ class Forward:
 
 @counted
 def on_torch_autograd(module: Any, counter: Any) -> None:
-    """Where a backward pass begins, ranks of a gang begin to wait for each other."""
+    """Note the start of backward passes, where ranks of a gang begin to wait for each other."""
     plain = module.backward
+    if type(plain) is not type(on_torch_autograd):
+        return
     forward: Any = None
     compiling: Any = None
 
     def stepped() -> None:
         nonlocal forward, compiling
         if forward is None:  # by now all of torch is there
-            forward, compiling = Forward(counter, sys.modules["torch"].cuda), _compiling()
+            forward, compiling = ForwardTimes(counter, sys.modules["torch"].cuda), _compiling()
         forward.begin()
 
-    @functools.wraps(plain)
     def backward(*args: Any, **kwargs: Any) -> Any:
         if forward is not None and not compiling():
-            counting.guarded(forward.end)()
+            guarded(forward.end)()
         return plain(*args, **kwargs)
 
-    module.backward, counter.stepped = backward, counting.guarded(stepped)
+    module.backward, counter.stepped = stand_in(backward, plain), guarded(stepped)
 
 
 def _compiling() -> Callable[[], bool]:
@@ -129,67 +135,74 @@ def on_torch_cuda(module: Any) -> None:
 @counted
 def on_cuda_graphs(module: Any, counter: Any) -> None:
     """Whole steps may be replays of one graph."""
-    graph = module.CUDAGraph
-    replay = graph.replay
-    count = counter.replay
+    graph: Any = getattr(module, "CUDAGraph", None)
+    if not is_function(graph, "replay"):
+        return
+    replay, count = graph.replay, guarded(counter.replay)
 
-    @functools.wraps(replay)
-    def wrapped(self: Any) -> Any:
-        plain = replay(self)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = replay(self, *args, **kwargs)
         count()
         return plain
 
-    graph.replay = wrapped
+    graph.replay = stand_in(wrapped, replay)
 
 
 @counted
 def on_data_loader(module: Any, counter: Any) -> None:
-    """How long training waits for its loader."""
-    iterator = module._BaseDataLoaderIter
+    """Measure the time that training waits for its loader."""
+    iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
+    if not is_function(iterator, "__next__"):
+        return
     following = iterator.__next__
-    waited, clock = counter.waited, time.perf_counter
+    waited, clock = counter.waited, counting.CLOCKS[1]
 
-    @functools.wraps(following)
     def timed(self: Any) -> Any:
         began = clock()
         batch = following(self)
         waited(clock() - began)
         return batch
 
-    iterator.__next__ = timed
+    iterator.__next__ = stand_in(timed, following)
 
 
 @counted
 def on_transformers(module: Any, counter: Any) -> None:
     """Hugging Face's trainer knows its steps when it begins."""
-    handler = module.CallbackHandler
+    handler: Any = getattr(module, "CallbackHandler", None)
+    if not is_function(handler, "on_train_begin"):
+        return
     begin = handler.on_train_begin
     known: dict[str, float] = {}
 
-    @functools.wraps(begin)
-    def on_train_begin(self: Any, args: Any, state: Any, control: Any, *rest: Any) -> Any:
-        counting.guarded(note)(state)
-        return begin(self, args, state, control, *rest)
+    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guarded(note)(*args, **kwargs)
+        return begin(self, *args, **kwargs)
 
-    def note(state: Any) -> None:
-        if state.max_steps > 0:
-            known["total"] = counter.done + state.max_steps - state.global_step
+    def note(_: Any, state: Any, *__: Any, **___: Any) -> None:
+        steps, before = number(state.max_steps), number(state.global_step)
+        if steps and before is not None and steps > 0:
+            known["total"] = counter.done + steps - before
 
-    handler.on_train_begin = on_train_begin
+    handler.on_train_begin = stand_in(on_train_begin, begin)
     counter.totals.insert(0, lambda _: known.get("total"))
 
 
 @counted
 def on_lightning(module: Any, counter: Any) -> None:
     """Lightning's trainer estimates its steps."""
-    trainer = module.Trainer
+    trainer: Any = getattr(module, "Trainer", None)
+    if not is_function(trainer, "fit"):
+        return
     fit = trainer.fit
     running: dict[str, Any] = {}
 
-    @functools.wraps(fit)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        running["trainer"] = weakref.ref(self)
+    def note(self: Any) -> None:
         running["before"] = counter.done - self.global_step
+        running["trainer"] = ref(self)
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        guarded(note)(self)
         try:
             return fit(self, *args, **kwargs)
         finally:
@@ -204,28 +217,30 @@ def on_lightning(module: Any, counter: Any) -> None:
         before = running["before"] - (resumed if resumed > 1 else 0)
         return float(before + trainer.estimated_stepping_batches)
 
-    trainer.fit = wrapped
+    trainer.fit = stand_in(wrapped, fit)
     counter.totals.insert(0, total)
 
 
 @counted
 def on_keras(module: Any, counter: Any) -> None:
     """Keras tells its callbacks of every batch, and how many there are."""
-    callbacks = getattr(module, "CallbackList", None)
-    if callbacks is None or hasattr(callbacks, "_weft_watched"):
+    callbacks: Any = getattr(module, "CallbackList", None)
+    if not is_function(callbacks, "on_train_batch_end", "on_train_begin"):
+        return
+    if hasattr(callbacks, "_weft_watched"):
         return
     callbacks._weft_watched = True
     after, begin = callbacks.on_train_batch_end, callbacks.on_train_begin
     known: dict[str, float] = {}
 
-    @functools.wraps(after)
+    count = guarded(counter.batch)
+
     def on_train_batch_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        counting.guarded(counter.batch)()
+        count()
         return after(self, *args, **kwargs)
 
-    @functools.wraps(begin)
     def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        counting.guarded(note)(self)
+        guarded(note)(self)
         return begin(self, *args, **kwargs)
 
     def note(callback_list: Any) -> None:
@@ -235,7 +250,8 @@ def on_keras(module: Any, counter: Any) -> None:
             before = counter.done if counter.unit == "batch" else 0
             known["total"] = before + epochs * steps
 
-    callbacks.on_train_batch_end, callbacks.on_train_begin = on_train_batch_end, on_train_begin
+    callbacks.on_train_batch_end = stand_in(on_train_batch_end, after)
+    callbacks.on_train_begin = stand_in(on_train_begin, begin)
     counter.totals.insert(0, lambda _: known.get("total") if counter.unit == "batch" else None)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import sys
-from typing import TYPE_CHECKING, Any, Callable
 
-from .counting import guarded
+from .guard import guarded
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+    from typing import Any, Callable
 
-Hook = Callable[[Any], None]
+    Hook = Callable[[Any], None]
+
+# Python leaves the frames of its own importing out of what it prints of errors, by this name.
+IMPORTING = "<frozen importlib._bootstrap_external>"
 
 
 def call_after(hooks: dict[str, Hook]) -> None:
@@ -24,13 +27,13 @@ def call_after(hooks: dict[str, Hook]) -> None:
     sys.meta_path.insert(0, _Finder(waiting))
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds nothing itself: lets the others find a module, and is there when it was run."""
 
     def __init__(self, waiting: dict[str, Hook]) -> None:
         self._waiting = waiting
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in self._waiting:
             return None
         for finder in list(sys.meta_path):
@@ -45,13 +48,17 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def _follow(self, spec: ModuleSpec, name: str) -> None:
         loader: Any = spec.loader
-        run = loader.exec_module
+        run = getattr(loader, "exec_module", None)
+        if run is None or type(getattr(loader, "__dict__", None)) is not dict:
+            return
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module
+            loader.__dict__.pop("exec_module", None)
             run(module)
-            hook = self._waiting.pop(name, None)
+            hook = self._waiting.pop(name, None) if module.__spec__.name == name else None
             if hook is not None:
                 guarded(hook)(module)
 
+        if hasattr(exec_module.__code__, "replace"):
+            exec_module.__code__ = exec_module.__code__.replace(co_filename=IMPORTING)
         loader.exec_module = exec_module

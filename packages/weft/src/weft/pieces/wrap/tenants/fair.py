@@ -20,10 +20,10 @@ from weft.core.model.job import Allocation, Job, JobId, Stage
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
-from weft.core.plan.taxonomy import Fairness, Knowledge, declare
+from weft.core.plan.taxonomy import Fairness, NeededKnowledge, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
-from weft.core.state.table import Bools, Rows, Table
+from weft.core.state.table import Bools, JobTable, Rows
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -68,7 +68,7 @@ class Fair(Wrapper):
     margin: float = 0.1
     of: Literal["jobs", "tenants"] = "jobs"
 
-    adds = declare(Knowledge.DURATIONS, Fairness.FINISH_TIME)
+    adds = declare(NeededKnowledge.DURATIONS, Fairness.FINISH_TIME)
 
     def __post_init__(self) -> None:
         if self.bound is not None and not self.bound > 0.0:
@@ -103,7 +103,7 @@ class Fair(Wrapper):
             pace = np.maximum(view.table.need * kept.rate / max(view.cluster.gpus, 1), 1.0)
             times = view.now - view.table.submitted + left * pace
             rho = tenant_fairness(tenants, times, alone)
-            urgent = within_part(view, tenants, rho >= mark_at - EPS, times / alone)
+            urgent = rows_within_part(view, tenants, rho >= mark_at - EPS, times / alone)
             slack = tenant_slack(tenants, times, alone, mark_at)
         else:
             alone = _alone(kept, view, kept.area - kept.seen, np.full(len(left), kept.count))
@@ -118,7 +118,7 @@ class Fair(Wrapper):
         return replace(plan, wake_at=wake, memory=replace(kept, inner=plan.memory))
 
     def _wake(self, view: View, plan: Plan, slack: Floats, urgent: Bools) -> float | None:
-        """When a job that waits from now on becomes urgent, if the policy is not asked before."""
+        """Return when a waiting job becomes urgent, if the policy is not asked before."""
         waits = ~urgent
         for job in view.after(plan):
             waits[view.table.row(job)] = False
@@ -163,7 +163,7 @@ def _follow(kept: FairMemory, view: View, left: Floats, vague: Bools) -> FairMem
 
 
 def _follow_tenants(old: FairMemory, kept: FairMemory, tenants: Tenants) -> FairMemory:
-    """The same with the tenants that shared the cluster with each job until now, and now."""
+    """The memory with the tenants that shared the cluster with each job until now, and now."""
     saw = np.zeros(len(kept.seq))
     if len(old.seq) and len(old.saw):
         at = np.minimum(np.searchsorted(old.seq, kept.seq), len(old.seq) - 1)
@@ -258,8 +258,8 @@ class _Rush:
         view.free.give(on)
         return on
 
-    def _shown(self, served: Bools) -> Table:
-        """What the inner policy sees: no urgent job that is served, and victims as waiting."""
+    def _shown(self, served: Bools) -> JobTable:
+        """The table of the inner policy: no urgent job that is served, and victims as waiting."""
         view = self._view
         table = view.table.pick(~served)
         for row in self._victims:
@@ -318,8 +318,8 @@ def tenant_slack(tenants: Tenants, times: Floats, alone: Floats, mark: float) ->
     return np.asarray(np.where(slack > 0.0, slack, np.inf)[tenants.of])
 
 
-def within_part(view: View, tenants: Tenants, late: Bools, own: Floats) -> Bools:
-    """Of the rows of late tenants, those that their part has room for, the worst off first."""
+def rows_within_part(view: View, tenants: Tenants, late: Bools, own: Floats) -> Bools:
+    """Return the rows of late tenants that their part has room for, the worst off first."""
     chosen = np.zeros(len(late), dtype=bool)
     room = tenants.part * view.cluster.gpus
     need = view.table.need

@@ -25,10 +25,10 @@ from weft.core.state.cells import Column
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.tree import Tree, held_by_tenant, number_tenants, read_tree
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
+from weft.pieces.wrap.tenants.swaps import without_swaps
+from weft.pieces.wrap.tenants.tree import TenantTree, held_by_tenant, number_tenants, read_tree
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
@@ -71,7 +71,6 @@ class Lend(Wrapper):
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
         about = self.inner.about
         return may_idle(about, "a tenant is at its limit") if self.own else about
 
@@ -112,7 +111,7 @@ class Lend(Wrapper):
 class _Turn:
     """One decision, level by level: within one's own, within a group's, and beyond."""
 
-    def __init__(self, rule: Lend, view: View, tree: Tree, used: Mapping[str, float]) -> None:
+    def __init__(self, rule: Lend, view: View, tree: TenantTree, used: Mapping[str, float]) -> None:
         self._rule, self._view, self._tree, self._used = rule, view, tree, used
         self._tenants, self._tenant_of = number_tenants(view)
         self._held = held_by_tenant(view)
@@ -125,6 +124,7 @@ class _Turn:
         self._wake, self._admitted = inf, frozenset[JobId]()
         self._rejected, self._texts = dict[JobId, str](), dict[JobId, str]()
         self._words = dict[JobId, Blocker]()
+        self._facts = dict[JobId, Mapping[str, object]]()
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
         self.gave_way: dict[JobId, Reason] = {}
@@ -152,10 +152,10 @@ class _Turn:
         plan = Plan(
             self._all_changes(), self._rejected, wake, self._texts, self.memory, self._words
         )
-        return replace(plan, promised=self._admitted)
+        return replace(plan, promised=self._admitted, facts=self._facts)
 
     def _all_changes(self) -> dict[JobId, Allocation | None]:
-        """What was decided, and a stop for jobs that gave way and found no other place."""
+        """Changes that were decided, and a stop for jobs that gave way and found no other place."""
         changes = {**dict.fromkeys(self._stopped, None), **self._changes}
         for job, was in self._stopped.items():
             if changes[job] is not None:
@@ -191,7 +191,8 @@ class _Turn:
         """Ask the policy about these and about some running jobs, beside all other running jobs."""
         view, shown = self._view, (rows | beside) & ~self._decided
         part = view.restrict(shown, self._changes)
-        self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
+        plan = decide_among(self._rule.inner, replace(part, memory=memory))
+        self._adopt(without_swaps(self._view, plan))
 
     def _on_loan(self, level: int) -> Bools:
         """Running rows of tenants beyond what is theirs up to a level; no others are changed.
@@ -230,6 +231,7 @@ class _Turn:
         self._rejected |= dict(plan.rejected)
         self._texts |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
+        self._facts |= dict(plan.facts)
 
     def _promise(self, rows: Bools, level: int) -> None:
         """Keep what these start on as soon as jobs have run for long enough to give way."""
@@ -248,7 +250,7 @@ class _Turn:
                 view.free.take(Allocation((Slice(node.id, kept),)))
 
     def _plan_without(self, leaving: list[int], rows: Bools) -> Plan:
-        """What these would start on if the others gave up what they hold; the ledger has it so."""
+        """The plan for these if the others gave up what they hold; the ledger has it so."""
         view = self._view
         for row in leaving:
             on = view.allocation(row)
@@ -301,7 +303,7 @@ class _Turn:
         self._view = view.released(np.array(rows, dtype=np.intp))
 
     def _put_back(self, victims: list[int]) -> list[int]:
-        """Those that have to go, as their devices are taken now."""
+        """Put back jobs that have to go, as their devices are taken now."""
         view, gone = self._view, []
         for row in reversed(victims):  # the last to give way stay first
             on = view.allocation(row)
@@ -364,7 +366,7 @@ class _Turn:
             self.gave_way[view.job(row).id] = Reason(Blocker.RECLAIMED, numbers)
 
     def _lend(self) -> None:
-        """What is left, a tenant at a time: first the one that used least for its weight."""
+        """Lend what is left, a tenant at a time: first the one that used least for its weight."""
         weights = self._rule.weights
         waiting = np.unique(self._tenant_of[self._open()]).tolist()
 
@@ -385,7 +387,7 @@ class _Turn:
             self._offer(rows, lent, None)
 
     def _is_over(self, lent: Bools) -> bool:
-        """Whether no waiting job can start, so that the order of asking does not matter."""
+        """True if no waiting job can start, so that the order of asking does not matter."""
         if Controls.TIER in self._controls or lent.any():
             return False
         least = min(self._needs[row] for row in np.flatnonzero(self._open()).tolist())

@@ -14,22 +14,74 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.model.execution import Execution
 from weft.core.model.job import Allocation, Job
 from weft.core.plan.about import About, Controls, may_idle
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import recall
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.taxonomy import Fairness, Objective, declare
 from weft.core.plan.view import View
 from weft.core.state.cells import Column
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.sub_cluster import decide_among
-from weft.pieces.wrap.tenants.rules import ANY, Rules, fill, read_rules
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
 from weft.stack.wrapper import Wrapper, WrapperMemory
+
+ANY = ""
+
+
+@frozen
+class TenantRules:
+    """Limits on GPUs held at once by (tenant, kind), ANY for all kinds; weights by tenant."""
+
+    limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> dict[str, float]:
+        """The limits of one tenant by kind."""
+        return {kind: most for (who, kind), most in self.limits.items() if who == tenant}
+
+
+def read_rules(limits: Mapping[str, float], weights: Mapping[str, float]) -> TenantRules:
+    """From limits of `tenant` and `tenant@kind`, and weights of `tenant`."""
+    most: dict[tuple[str, str], float] = {}
+    for who, number in limits.items():
+        tenant, _, kind = who.partition("@")
+        if not tenant or not number >= 0.0:
+            raise InvalidConfig(
+                f"limit {who}={number:g} is not a number of GPUs of a tenant",
+                hint="for example vision=8 or vision@a100=4",
+            )
+        most[tenant, kind] = number
+    for tenant, number in weights.items():
+        if not tenant or not number > 0.0:
+            raise InvalidConfig(f"weight {tenant}={number:g} must be above 0")
+    return TenantRules(most, dict(weights))
+
+
+def fill(
+    capacity: float, demand: Mapping[str, float], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """Capacity by weight, no tenant above its demand: what one leaves, the others divide.
+
+    A tenant without a weight has weight 1.
+    """
+    target = dict.fromkeys(demand, 0.0)
+    open_to = {tenant for tenant, wanted in demand.items() if wanted > 0.0}
+    left = capacity
+    while open_to and left > 1e-9:
+        total = sum(weights.get(tenant, 1.0) for tenant in open_to)
+        level = min((demand[t] - target[t]) / weights.get(t, 1.0) for t in open_to)
+        step = min(level, left / total)
+        for tenant in open_to:
+            target[tenant] += step * weights.get(tenant, 1.0)
+        left -= step * total
+        open_to = {t for t in open_to if demand[t] - target[t] > 1e-9}
+    return target
+
 
 TRIES = 6
 SLACK = 1e-9
@@ -37,8 +89,8 @@ NOTHING = Plan()
 
 
 @dataclass(slots=True)
-class Shape:
-    """What the inner policy is shown: rows without the hidden ones, others narrowed."""
+class NarrowedView:
+    """The view of the inner policy: rows without the hidden ones, others narrowed."""
 
     hidden: Bools
     sizes: dict[int, int] = field(default_factory=dict)
@@ -103,7 +155,6 @@ class Quota(Wrapper):
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
         if not (self.limits or self.weights):
             return self.inner.about
         return may_idle(self.inner.about, "a tenant is at its limit")
@@ -121,14 +172,14 @@ class Quota(Wrapper):
             plan = self._leftovers(view, rules, plan, known.inner)
         return _add_reasons(view, plan, shape, known)
 
-    def _has_room(self, view: View, rules: Rules, plan: Plan, shape: Shape) -> bool:
-        """Whether a job was kept from starting by a limit that leaves room for it after all."""
+    def _has_room(self, view: View, rules: TenantRules, plan: Plan, shape: NarrowedView) -> bool:
+        """True if a job was kept from starting by a limit that leaves room for it after all."""
         resized = Controls.COUNT in self.about.controls
-        check = Check(view, plan, rules, {}, resized=resized)
+        check = QuotaCheck(view, plan, rules, {}, resized=resized)
         check.count()
         return any(check.has_room(row) for row in shape.reasons)
 
-    def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
+    def _leftovers(self, view: View, rules: TenantRules, plan: Plan, memory: object) -> Plan:
         """With what no tenant below its share can use given to the others.
 
         They come beside all that runs and all that was decided, and replace none of it.
@@ -140,7 +191,7 @@ class Quota(Wrapper):
         try:
             if not carry_out(view, plan):
                 return plan
-            _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
+            _, more = self._within(view, rules, {}, memory, NarrowedView(beside), plan)
         finally:
             view.free.rollback(mark)
         return plan.joined(more)
@@ -148,37 +199,37 @@ class Quota(Wrapper):
     def _within(
         self,
         view: View,
-        rules: Rules,
+        rules: TenantRules,
         targets: Mapping[str, float],
         memory: object,
-        shape: Shape | None = None,
+        shape: NarrowedView | None = None,
         before: Plan = NOTHING,
-    ) -> tuple[Shape, Plan]:
+    ) -> tuple[NarrowedView, Plan]:
         """A plan that keeps the rules after `before`, and what had to be hidden for it."""
-        shape = shape or Shape(np.zeros(len(view.table), dtype=bool))
+        shape = shape or NarrowedView(np.zeros(len(view.table), dtype=bool))
         resized = Controls.COUNT in self.about.controls
-        Check(view, before, rules, {}, resized=resized).bar_too_large(shape)
+        QuotaCheck(view, before, rules, {}, resized=resized).bar_too_large(shape)
         for _ in range(TRIES):
             plan = self._ask(view, shape, memory, before)
             both = Plan({**before.changes, **plan.changes})
-            over = Check(view, both, rules, targets, resized=resized).narrow(shape)
+            over = QuotaCheck(view, both, rules, targets, resized=resized).narrow(shape)
             if not over:
                 return shape, plan
         _freeze(view, rules, over, shape)
         return shape, self._ask(view, shape, memory, before)
 
-    def _ask(self, view: View, shape: Shape, memory: object, before: Plan) -> Plan:
+    def _ask(self, view: View, shape: NarrowedView, memory: object, before: Plan) -> Plan:
         return decide_among(self.inner, shape.view(view, memory, before))
 
 
-class Check:
+class QuotaCheck:
     """One plan held against the rules."""
 
     def __init__(
         self,
         view: View,
         plan: Plan,
-        rules: Rules,
+        rules: TenantRules,
         targets: Mapping[str, float],
         *,
         resized: bool,
@@ -193,7 +244,7 @@ class Check:
             self._add(job.tenant, kind, _gpus(on))
         self._kept: set[int] = set()
 
-    def narrow(self, shape: Shape) -> set[str]:
+    def narrow(self, shape: NarrowedView) -> set[str]:
         """Hide or narrow what goes too far; the tenants that did."""
         view, over = self._view, set()
         for row, on in self._in_turn():
@@ -212,7 +263,7 @@ class Check:
             self._close(shape, tenant)
         return over
 
-    def bar_too_large(self, shape: Shape) -> None:
+    def bar_too_large(self, shape: NarrowedView) -> None:
         """Hide waiting rows that ask for more than their tenant may ever hold."""
         lowest = min(self._rules.limits.values(), default=np.inf)
         large = self._view.table.column(Column.GPUS) > lowest  # few, or none: the rest is in Python
@@ -229,13 +280,13 @@ class Check:
             self._add(self._view.job(row).tenant, self._view.cluster.kind_of(on), _gpus(on))
 
     def has_room(self, row: int) -> bool:
-        """Whether a waiting row could start within all limits, on some kind of its own."""
+        """True if a waiting row could start within all limits, on some kind of its own."""
         job, least = self._view.job(row), self._least(row)
         kinds = job.demand.kinds or self._view.cluster.kinds
         return any(self._full(job.tenant, kind, least) is None for kind in kinds)
 
     def _least(self, row: int) -> float:
-        """How many GPUs a row has to have to run."""
+        """The number of GPUs that a row has to have to run."""
         demand = self._view.job(row).demand
         return (demand.min if self._resized else demand.gpus) * demand.share
 
@@ -244,7 +295,7 @@ class Check:
         self._used[tenant, kind] += gpus
 
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
-        """What jobs would hold: first unchanged ones, then other running ones, then new ones.
+        """Allocations that jobs would hold: unchanged ones, other running ones, then new ones.
 
         Each in the plan's order.
         """
@@ -262,7 +313,7 @@ class Check:
                 yield row, to
 
     def _full(self, tenant: str, kind: str, gpus: float) -> str | None:
-        """Which limit of a tenant stands against `gpus` more: a kind, ANY, or `share`."""
+        """The limit of a tenant that stands against `gpus` more: a kind, ANY, or `share`."""
         for which in (ANY, kind):
             most = self._rules.limits.get((tenant, which))
             if most is not None and self._used[tenant, which] + gpus > most + SLACK:
@@ -272,7 +323,7 @@ class Check:
             return SHARE
         return None
 
-    def _refuse(self, shape: Shape, row: int, full: str, was: Allocation | None) -> None:
+    def _refuse(self, shape: NarrowedView, row: int, full: str, was: Allocation | None) -> None:
         view = self._view
         job = view.job(row)
         if was is not None:
@@ -285,7 +336,7 @@ class Check:
         else:
             self._bar(shape, row, full)
 
-    def _close(self, shape: Shape, tenant: str) -> None:
+    def _close(self, shape: NarrowedView, tenant: str) -> None:
         """Waiting jobs of a full tenant that could only go too far again."""
         view = self._view
         full = [kind for kind in (ANY, *view.cluster.kinds) if (tenant, kind) in self._rules.limits]
@@ -306,7 +357,7 @@ class Check:
     def _room(self, tenant: str, kind: str) -> float:
         return self._rules.limits.get((tenant, kind), 0.0) - self._used[tenant, kind]
 
-    def _bar(self, shape: Shape, row: int, full: str) -> None:
+    def _bar(self, shape: NarrowedView, row: int, full: str) -> None:
         view = self._view
         job = view.job(row)
         if full in (ANY, SHARE):
@@ -334,7 +385,7 @@ def _gpus(on: Allocation) -> float:
     return on.counted_gpus
 
 
-def _targets(view: View, rules: Rules) -> dict[str, float]:
+def _targets(view: View, rules: TenantRules) -> dict[str, float]:
     """The share of each tenant now; nothing while there is enough for all."""
     demand: defaultdict[str, float] = defaultdict(float)
     table = view.table
@@ -350,7 +401,7 @@ def _targets(view: View, rules: Rules) -> dict[str, float]:
     return fill(float(view.cluster.gpus), demand, rules.weights)
 
 
-def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
+def _freeze(view: View, rules: TenantRules, tenants: set[str], shape: NarrowedView) -> None:
     """Last resort: these tenants get nothing more in this decision."""
     for row in range(len(view.table)):
         job, on = view.job(row), view.allocation(row)
@@ -365,7 +416,7 @@ def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
             shape.hidden[row] = True
 
 
-def _add_reasons(view: View, plan: Plan, shape: Shape, known: WrapperMemory) -> Plan:
+def _add_reasons(view: View, plan: Plan, shape: NarrowedView, known: WrapperMemory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
         job: why

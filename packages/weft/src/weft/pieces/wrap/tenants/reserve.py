@@ -16,19 +16,17 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.about import About, Controls, Ties, may_idle
-from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
-from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.policy import Policy, recall
+from weft.core.plan.reasons import Blocker, Reason, describe_demand
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
-from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import tell_news
-from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.sub_cluster import carry_out, decide_among
 from weft.stack.ask_policy import ask
-from weft.stack.windows import Window, read_window, take_away
+from weft.stack.windows import ReservedWindow, read_window, take_away
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
 Names = frozenset[str]
@@ -60,7 +58,7 @@ class Reserve(Wrapper):
             return inner
         return replace(may_idle(inner, "GPUs are reserved for others"), ties=Ties.NONE)
 
-    def _read(self) -> tuple[Window, ...]:
+    def _read(self) -> tuple[ReservedWindow, ...]:
         return tuple(read_window(name, text) for name, text in self.windows.items())
 
     def decide(self, view: View) -> Plan:
@@ -88,7 +86,7 @@ class _Turn:
     """One decision: which jobs must leave, then which may start where."""
 
     def __init__(
-        self, inner: Policy, view: View, windows: list[Window], kept: ReserveMemory
+        self, inner: Policy, view: View, windows: list[ReservedWindow], kept: ReserveMemory
     ) -> None:
         self._inner, self._first = inner, kept.inner
         names = {window.name for window in windows}
@@ -133,7 +131,7 @@ class _Turn:
         return mask
 
     def _offer_again(self, stopped: Bools) -> None:
-        """What is left for these, which were asked about with less than they may use."""
+        """Offer what is left to these, which were asked about with less than they may use."""
         rows = np.flatnonzero(stopped)
         for row in rows.tolist():
             job = self._view.job(row).id
@@ -151,7 +149,7 @@ class _Turn:
             for window in self._windows.values():
                 if window.when_done or not window.holds(view.now) or window.admits(job, view.now):
                     continue
-                firm = window.tenant and not job.preemptible
+                firm = window.tenant and not job.stoppable
                 if window.touches(on, view.cluster) and not firm:
                     view.free.give(on)
                     self._cleared[job.id] = None
@@ -184,7 +182,7 @@ class _Turn:
         )
 
     def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
-        """What the policy says about these rows beside what was decided, with windows kept.
+        """The policy's plan for these rows beside what was decided, with windows kept.
 
         No job is given what is kept from it: not by a move, and not in the place of a job that may
         stay there. Where the policy would, fewer are in its sight the next time: those that may use
@@ -222,7 +220,7 @@ class _Turn:
         yield every, shown & ~self._touching(every)
 
     def _alike(self, barred: Names) -> Bools:
-        """Rows of jobs that may use the same as each other."""
+        """Rows of jobs that may use equal devices."""
         return np.array([self._barred(job) == barred for job in self._view.table.jobs], dtype=bool)
 
     def _touching(self, names: Names) -> Bools:
@@ -284,13 +282,13 @@ class _Turn:
         demand = job.demand
         names = sorted(name for name in barred if self._is_near(view, name))
         numbers = {
-            "asks": asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes),
+            "asks": describe_demand(demand, self._least(demand), view.cluster.kinds),
             "kept": ", ".join(names),
         }
         return Reason(Blocker.RESERVED, numbers)
 
     def _is_near(self, view: View, name: str) -> bool:
-        """Whether a window has devices of machines that are there."""
+        """True if a window has devices of machines that are there."""
         return any(node in view.cluster.index for node in self._windows[name].devices)
 
     def _least(self, demand: Demand) -> int:
@@ -321,6 +319,7 @@ def _merge(first: Plan, more: Plan) -> Plan:
         rejected={**first.rejected, **more.rejected},
         reasons={**first.reasons, **more.reasons},
         blockers={**first.blockers, **more.blockers},
+        facts={**first.facts, **more.facts},
         wake_at=min(wakes, default=None),
         promised=first.promised | more.promised,
     )

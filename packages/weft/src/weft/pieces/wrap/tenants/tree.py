@@ -18,7 +18,7 @@ SLACK = 1e-9
 
 
 @frozen
-class Tree:
+class TenantTree:
     """GPUs of tenants and groups; a group without a number has the sum of its members'."""
 
     own: Mapping[str, float]
@@ -52,18 +52,18 @@ class Tree:
             self._quotas[who] = quota
         return quota
 
-    def add_up(self, held: Mapping[str, float]) -> Held:
-        """The same GPUs, counted for groups as well."""
-        total = Held(self)
+    def add_up(self, held: Mapping[str, float]) -> HeldGpus:
+        """GPUs held, counted for groups as well."""
+        total = HeldGpus(self)
         for who, gpus in held.items():
             total.add(who, gpus)
         return total
 
 
-class Held:
+class HeldGpus:
     """GPUs that tenants hold, and their groups with them."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: TenantTree) -> None:
         self._tree = tree
         self._gpus: defaultdict[str, float] = defaultdict(float)
 
@@ -73,7 +73,7 @@ class Held:
             self._gpus[name] += gpus
 
     def level(self, who: str, more: float = 0.0) -> int:
-        """How far up one must go to be within what is one's own; beyond all where one never is."""
+        """The levels to go up to be within what is one's own; beyond all where one never is."""
         for level, name in enumerate(self._tree.line(who)):
             if self._gpus.get(name, 0.0) + more <= self._tree.quota(name) + SLACK:
                 return level
@@ -86,7 +86,7 @@ class Held:
         return min(self._gpus.get(name, 0.0) - tree.quota(name) for name in line)
 
 
-def read_tree(own: Mapping[str, float], parents: Mapping[str, str]) -> Tree:
+def read_tree(own: Mapping[str, float], parents: Mapping[str, str]) -> TenantTree:
     """Checked: numbers that are some, and groups that do not contain themselves."""
     for who, gpus in own.items():
         if not who or not gpus >= 0.0:
@@ -100,7 +100,7 @@ def read_tree(own: Mapping[str, float], parents: Mapping[str, str]) -> Tree:
             if at in seen:
                 raise InvalidConfig(f"tenant {who!r} is in a group that is in itself")
             seen.add(at)
-    return Tree(dict(own), dict(parents))
+    return TenantTree(dict(own), dict(parents))
 
 
 def held_by_tenant(view: View) -> defaultdict[str, float]:

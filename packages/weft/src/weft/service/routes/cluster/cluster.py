@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import Counter, defaultdict
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from weft.app.catalogue import read_entries
 from weft.app.serve.live import DRAIN
 from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
+from weft.core.plan.about import Controls
+from weft.core.spec.parameters import parameters
+from weft.core.spec.part_spec import write_value
+from weft.core.spec.registry import find
+from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import ALL
 from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.access.trust import trust_warnings
-from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Admin, Anyone, Context, Service
+from weft.service.http.replies import HttpProblem, Json
 from weft.service.jobs.job_view import goodput_of, node_answers
+from weft.service.requests.fields import RequestBody
 from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
-from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
-from weft.service.responses.measurements import GpuSeries, NodeDevices
+from weft.service.responses.job_row import GpuSeries, NodeDevices
+from weft.service.responses.watch import PolicyEntries, PolicyEntry
 from weft.service.routes.people.reservations import check_devices
 from weft.stack.windows import read_window
 
-router = APIRouter(tags=["cluster"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["cluster"], responses=PROBLEMS)
 
 
 class NewPolicy(RequestBody):
@@ -87,7 +95,7 @@ async def devices(
     who: Anyone,  # noqa: ARG001 - any token will do
     since: Annotated[float, Query(ge=0.0, le=1e12, allow_inf_nan=False)] = 0.0,
 ) -> Json:
-    """What the GPUs of a machine did in the last hours, by their driver, for all jobs on them."""
+    """The use of a machine's GPUs in the last hours, by their driver, for all jobs on them."""
     read = partial(service.live.device_history.read, _node(service, node_id), since)
     history = await service.read(read)
     gpus = [GpuSeries(gpu=gpu.gpu, **gpu.counters) for gpu in history.gpus]
@@ -139,7 +147,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
     try:
         await service.live.set_policy(describe_policy(body.policy))
     except UnknownName as error:
-        raise Refused(422, error.what, error.hint, "policy") from error
+        raise HttpProblem(422, error.what, error.hint, "policy") from error
     return Json(_policy(service))
 
 
@@ -168,3 +176,78 @@ def _node(service: Context, name: str) -> NodeId:
     if name not in known:
         raise UnknownName.among("node", name[:64], known, "weft nodes")
     return NodeId(name)
+
+
+@router.get("/policies", response_model=PolicyEntries)
+async def policies(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
+    """All policies with their paper, objective and parameters, and the current one."""
+    pages = await service.read(read_policy_pages)
+    supports = service.driver.engine.supports
+    entries = [_entry(page, supports) for page in pages]
+    return Json(PolicyEntries(active=service.live.policy.text, policies=entries))
+
+
+def _entry(page: PolicyPage, supports: Controls) -> PolicyEntry:
+    missing = page.controls & ~supports
+    names = ", ".join(flag.name.lower() for flag in missing if flag.name)
+    return PolicyEntry(
+        name=page.name,
+        summary=page.summary,
+        said=page.sections,
+        sections=page.sections,
+        parameters=page.settable,
+        tags=list(page.tags),
+        refused=f"it sets {names}, which this engine cannot honour" if names else "",
+    )
+
+
+# What policies are, as their modules say: the paper, what they optimise, their parameters.
+
+FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
+
+
+@frozen
+class PolicyPage:
+    """One policy. `settable` are its parameters by name, with their defaults as people write them.
+
+    `controls` is what it sets of an allocation.
+    """
+
+    name: str
+    summary: str
+    sections: dict[str, str]
+    settable: dict[str, str]
+    tags: tuple[str, ...]
+    controls: Controls
+
+
+@cache
+def read_policy_pages() -> tuple[PolicyPage, ...]:
+    """Every policy, in the order of names."""
+    pages = []
+    for entry in read_entries("policy"):
+        part = find("policy", entry.name)
+        sections = docstring_fields(inspect.getdoc(sys.modules[part.__module__]) or "")
+        settable = {key: write_value(value) for key, (_, value) in parameters(part).items()}
+        pages.append(
+            PolicyPage(
+                entry.name, entry.summary, sections, settable, entry.tags, part().about.controls
+            )
+        )
+    return tuple(pages)
+
+
+def docstring_fields(doc: str) -> dict[str, str]:
+    """The fields of a policy's module docstring, each on one line."""
+    sections: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in doc.splitlines():
+        word, _, rest = line.partition(" ")
+        if word in FIELDS:
+            current = sections.setdefault(word, [])
+            line = rest
+        elif line and not line.startswith(" "):
+            current = None
+        if current is not None and line.strip():
+            current.append(line.strip())
+    return {field: " ".join(lines) for field, lines in sections.items()}

@@ -1,4 +1,4 @@
-"""The log as it grows: server-sent events."""
+"""The log as it grows, and the cluster as it changes: server-sent events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from weft.core.events.event import Event
-from weft.service.access.tokens import Caller, Tokens
-from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.problems import Refused
+from weft.service.access.tokens import Caller, TokenFile
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service
+from weft.service.http.replies import HttpProblem
+from weft.service.responses.watch import Watched
 
-router = APIRouter(tags=["events"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["events"], responses=PROBLEMS)
 
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
@@ -83,9 +84,9 @@ def parts_of(texts: Iterable[str]) -> Iterator[str]:
 
 
 async def while_allowed(
-    tokens: Tokens, who: Caller, source: AsyncIterator[T], every_s: float
+    tokens: TokenFile, who: Caller, source: AsyncIterator[T], every_s: float
 ) -> AsyncIterator[T | None]:
-    """What comes from `source`, and None whenever nothing has for a while; until `who` must go."""
+    """Items of `source`, and None whenever nothing has come for a while; until `who` must go."""
     following: asyncio.Task[T] | None = None
     change = asyncio.ensure_future(tokens.change_of(who).wait())
     try:
@@ -119,6 +120,35 @@ async def while_allowed(
 def _start(service: Context, since: int | None, last: str | None) -> int:
     if last is not None and last.strip():
         if not (last.isascii() and last.strip().isdigit()):
-            raise Refused(422, "Last-Event-ID is not a number", "", "Last-Event-ID")
+            raise HttpProblem(422, "Last-Event-ID is not a number", "", "Last-Event-ID")
         return int(last)
     return service.driver.seq if since is None else since
+
+
+WATCHED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Watched, "content": {"text/event-stream": {}}, "description": "One message."}
+}
+
+
+@router.get("/watch", response_class=StreamingResponse, responses=WATCHED)
+async def watch(
+    service: Service,
+    who: Anyone,
+    last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+) -> StreamingResponse:
+    """Jobs, machines and reasons as server-sent events: a `snapshot`, then every `update`.
+
+    A client that returns with `Last-Event-ID` gets what changed meanwhile, if that is still known.
+    """
+    body = messages(service, who, last_event_id or "")
+    return service.streams.response(who, body, "text/event-stream")
+
+
+async def messages(service: Context, who: Caller, last: str) -> AsyncIterator[bytes]:
+    """Messages with heartbeats in between, until the caller must go."""
+    source = service.live_updates.follow(who, last)
+    try:
+        async for message in while_allowed(service.tokens, who, source, service.heartbeat_s):
+            yield b": still here\n\n" if message is None else message
+    finally:
+        await source.aclose()

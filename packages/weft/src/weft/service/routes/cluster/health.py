@@ -1,4 +1,4 @@
-"""Whether the service is well, for those who watch it; none of this needs a token."""
+"""Health of the service, for those who watch it; none of this needs a token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from weft.service.context import Service
-from weft.service.http.json_body import Json
+from weft.service.http.replies import Json
 from weft.service.responses.answers import Health, HealthCheck, Liveness, Readiness
 
 router = APIRouter(tags=["health"])
@@ -39,14 +39,17 @@ async def healthz(service: Service) -> Json:
 
 @router.get("/health/live", response_model=Liveness, responses=STUCK)
 async def live(service: Service) -> Json:
-    """Whether the service can write its log; if not, 503: restart the service."""
+    """The power of the service to write its log; without it 503: restart the service."""
     alive = service.watchdog.alive
     return Json(Liveness(alive=alive), status_code=200 if alive else 503)
 
 
 @router.get("/health/ready", response_model=Readiness, responses=DOWN)
 async def ready(service: Service) -> Json:
-    """Whether engine, log, lease, decisions and loop work; if not, 503 and which do not."""
+    """The state of engine, log, lease, decisions and loop.
+
+    503 and which do not work if some do not.
+    """
     checks = [
         HealthCheck(part=name, ok=check.ok, said=text, message=text)
         for name, check in service.watchdog.checks().items()

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from weft.core.latency import Histogram
 from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.problems import Refused
+from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_view import JobView, goodput_of
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 
@@ -29,7 +29,9 @@ TEXT: dict[int | str, dict[str, Any]] = {
 async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
     """Metrics in Prometheus' text format; they cover all tenants, so a tenant may not read them."""
     if not who.everywhere:
-        raise Refused(403, "metrics cover all tenants", "use a token of an admin or viewer of '*'")
+        raise HttpProblem(
+            403, "metrics cover all tenants", "use a token of an admin or viewer of '*'"
+        )
     text = "\n".join(_lines(service)) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -113,14 +115,13 @@ def _lines(service: Context) -> Iterator[str]:
             driver.messages.dropped,
         ),
     }
-    checks = {name: float(check.ok) for name, check in service.watchdog.checks().items()}
-    yield from _metric("healthy", "gauge", "1 while a part works.", "part", checks)
-    refused = service.buckets.refused
-    yield from _metric(
-        "requests_refused_total", "counter", "Requests beyond a tenant's rate.", "tenant", refused
-    )
-    yield from _metric(
-        "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
+    yield from _health(service)
+    yield from _pairs(
+        "long_turns_total",
+        "counter",
+        "Turns of the loop of more than 100 ms of CPU time.",
+        ("route", "tenant"),
+        service.turns.long,
     )
     idle = service.live.idle_watch.jobs
     now_idle = Counter(use.tenant for use in idle.idle.values())
@@ -141,8 +142,37 @@ def _lines(service: Context) -> Iterator[str]:
         "reason",
         service.live.idle_beside.counts,
     )
+    yield from _verdict(service)
     for name, (kind, text, value) in {**single, **_times(service)}.items():
         yield from _metric(name, kind, text, "", {"": value})
+
+
+def _health(service: Context) -> Iterator[str]:
+    """Parts that work, and what people ask for."""
+    checks = {name: float(check.ok) for name, check in service.watchdog.checks().items()}
+    yield from _metric("healthy", "gauge", "1 while a part works.", "part", checks)
+    refused = service.buckets.refused
+    yield from _metric(
+        "requests_refused_total", "counter", "Requests beyond a tenant's rate.", "tenant", refused
+    )
+    yield from _metric(
+        "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
+    )
+
+
+def _verdict(service: Context) -> Iterator[str]:
+    """Findings of the judge; nothing before it looked."""
+    verdict = service.verdicts.last or {}
+    weights = {"wrong": verdict.get("wrong"), "doubt": verdict.get("doubts")}
+    yield from _metric(
+        "verdict_findings",
+        "gauge",
+        "Findings of the judge about the last month's log, when it was checked last.",
+        "weight",
+        {weight: count for weight, count in weights.items() if count is not None},
+    )
+    made = {"": float(verdict["made"])} if verdict else {}
+    yield from _metric("verdict_time_seconds", "gauge", "When the log was judged.", "", made)
 
 
 def _work(service: Context, again: Mapping[str, float]) -> Iterator[str]:
@@ -170,10 +200,24 @@ def _queue(service: Context) -> Iterator[str]:
         why = None if record.outcome else job_view.waits_for(driver.job(job))
         if why is not None:
             counts[record.job.tenant, why.blocker.value] += 1
-    yield "# HELP weft_queue_jobs Waiting jobs by tenant and by what each waits for."
-    yield "# TYPE weft_queue_jobs gauge"
-    for (tenant, reason), count in sorted(counts.items()):
-        yield f'weft_queue_jobs{{tenant="{_escape(tenant)}",reason="{_escape(reason)}"}} {count}'
+    yield from _pairs(
+        "queue_jobs",
+        "gauge",
+        "Waiting jobs by tenant and by what each waits for.",
+        ("tenant", "reason"),
+        counts,
+    )
+
+
+def _pairs(
+    name: str, kind: str, text: str, labels: tuple[str, str], counts: Mapping[tuple[str, str], int]
+) -> Iterator[str]:
+    """A metric with two labels."""
+    yield f"# HELP weft_{name} {text}"
+    yield f"# TYPE weft_{name} {kind}"
+    for (first, second), count in sorted(counts.items()):
+        shown = f'{labels[0]}="{_escape(first)}",{labels[1]}="{_escape(second)}"'
+        yield f"weft_{name}{{{shown}}} {count}"
 
 
 def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
@@ -187,10 +231,15 @@ def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
 
 
 def _times(service: Context) -> dict[str, tuple[str, str, float]]:
-    """How long the parts take."""
+    """Times that the parts take."""
     parts = {"append": service.live.store.appends, "decision": service.driver.decisions.took}
     times: dict[str, tuple[str, str, float]] = {
-        "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s)
+        "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s),
+        "loop_turn_seconds_longest": (
+            "gauge",
+            "CPU time of the loop's longest turn so far.",
+            service.turns.longest_s,
+        ),
     }
     for name, took in parts.items():
         times |= {

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from weft.core.model.job import JobId
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
-from weft.service.http.json_body import Json
-from weft.service.responses import timeline as responses
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, find_job
+from weft.service.http.replies import Json
+from weft.service.responses import watch as responses
 from weft.service.responses.watch import Place
 from weft.service.streams.timeline import Decision, Span, Timeline, longest
 
-router = APIRouter(tags=["timeline"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["timeline"], responses=PROBLEMS)
 
 MOST = 20_000
 WITHIN_S = 1.5
@@ -33,7 +33,7 @@ async def timeline(
     job: Annotated[str, Query(max_length=200, description="Of one job alone.")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST)] = 8_000,
 ) -> Json:
-    """Which jobs held which devices in a time window, from the log; with `after`, only changes."""
+    """Jobs on devices in a time window, from the log; with `after`, only changes."""
     only = str(find_job(service, who, job).record.job.id) if job else ""
     line = await service.timeline.ready(WITHIN_S)
     spans = await service.read(partial(line.between, since, until, after, only))

@@ -1,4 +1,4 @@
-"""The same jobs with something different, and the queue ahead, simulated beside the driver."""
+"""Comparisons with something different, and the queue ahead, simulated beside the driver."""
 
 from __future__ import annotations
 
@@ -12,61 +12,65 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from weft.app.insight.changes import Changes
 from weft.app.insight.history import read_speeds
 from weft.app.insight.present import Present
-from weft.app.insight.what_if import HOUR, MOST_JOBS, Variant
+from weft.app.insight.what_if import HOUR, MOST_JOBS, Variant, WhatIfChanges
 from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.json_body import Json, write_json
-from weft.service.http.problems import Refused
-from weft.service.jobs.forecast import ALL_TENANTS
-from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service
+from weft.service.http.replies import HttpProblem, Json, write_json
+from weft.service.jobs.what_if_work import (
+    ALL_TENANTS,
+    Report,
+    WrittenComparison,
+    compare_ahead,
+    compare_past,
+)
 from weft.service.responses.answers import Comparison, Problem
-from weft.service.responses.watch import Queue
-from weft.service.responses.what_if import Progress, WhatIfLine
+from weft.service.responses.watch import Progress, Queue, WhatIfLine
 from weft.service.routes.jobs.why import Changed, read_change
 
-router = APIRouter(tags=["why"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["why"], responses=PROBLEMS)
 
 LINES: dict[int | str, dict[str, Any]] = {
     200: {"model": WhatIfLine, "content": {"application/x-ndjson": {}}, "description": "A line."}
 }
 MOST_CPU_S = 100.0  # its process is ended soon after
-Prepare = Callable[[], Callable[[Report], Written]]  # reads beside the loop what is to be compared
+Prepare = Callable[
+    [], Callable[[Report], WrittenComparison]
+]  # reads beside the loop what is to be compared
 
 
 class WhatIf(Changed):
-    """What to change, and what to simulate: the log's jobs, the last `hours`, or what runs now."""
+    """The change, and what to simulate: the log's jobs, the last `hours`, or what runs now."""
 
     start: Literal["history", "now"] = "history"
     hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
     cpu_s: Annotated[
         float, Field(gt=0.0, le=MOST_CPU_S, description="Work that takes longer is left out.")
-    ] = 20.0
+    ] = MOST_CPU_S
 
 
 @router.post("/what-if", response_model=Comparison)
 async def compare(body: WhatIf, service: Service, who: Anyone) -> Response:
     """Simulate the log's jobs, or the present ones, with the current settings and with a change."""
     try:
-        answer = await service.work.simulate.do(_prepare(service, who, body))
+        answer = await service.work.simulate.do(await _prepare(service, who, body))
     except WeftError as error:
-        raise Refused(409, error.what, error.hint) from error
+        raise HttpProblem(409, error.what, error.hint) from error
     return Response(answer.comparison, media_type=Json.media_type)
 
 
 @router.post("/what-if/stream", response_class=StreamingResponse, responses=LINES)
 async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> StreamingResponse:
-    """The same as lines of JSON: the progress of each simulation, then both results in detail."""
+    """Compare, in lines of JSON: the progress of each simulation, then both results in detail."""
     news: asyncio.Queue[Progress] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     stopped = threading.Event()
-    prepare = _prepare(service, who, body)
+    prepare = await _prepare(service, who, body)
 
-    def begin() -> Callable[[Report], Written]:
+    def begin() -> Callable[[Report], WrittenComparison]:
         _check_wanted(stopped)
         return prepare()
 
@@ -80,7 +84,7 @@ async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> 
 
 def _check_wanted(stopped: threading.Event) -> None:
     if stopped.is_set():
-        raise Refused(409, "the client has disconnected")
+        raise HttpProblem(409, "the client has disconnected")
 
 
 async def _lines(
@@ -102,7 +106,7 @@ async def _lines(
         while not news.empty():
             yield _line(WhatIfLine(progress=news.get_nowait()))
         yield working.result().line + b"\n"
-    except (WeftError, Refused) as error:
+    except (WeftError, HttpProblem) as error:
         yield _line(WhatIfLine(problem=Problem(error=error.what, hint=error.hint)))
     finally:
         stopped.set()  # its process is ended with the next report, and free for others
@@ -113,23 +117,26 @@ def _line(line: WhatIfLine) -> bytes:
     return write_json(line) + b"\n"
 
 
-def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
-    """What answers the question, to be called beside the loop; Refused for one that is none."""
-    change = read_change(service, who, body)
+async def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
+    """The work that answers the question, to be called beside the loop.
+
+    Refused for one that is none.
+    """
+    change = await read_change(service, who, body)
     if not change:
-        raise Refused(422, "nothing is different", "name a policy, limits, nodes or a job")
+        raise HttpProblem(422, "nothing is different", "name a policy, limits, nodes or a job")
     rules, named = service.live.quotas, service.live.policy
     if body.start == "now":
         present = Present.of(service.driver.scheduler, service.driver.now)
         return lambda: partial(compare_ahead, body.cpu_s, present, change, named, rules, who)
     if not who.everywhere:
-        raise Refused(
+        raise HttpProblem(
             403, "the past contains the jobs of all tenants", "ask an admin, or start from now"
         )
     return _back(service, change, body.hours, body.cpu_s)
 
 
-def _back(service: Context, change: Changes, hours: float | None, cpu_s: float) -> Prepare:
+def _back(service: Context, change: WhatIfChanges, hours: float | None, cpu_s: float) -> Prepare:
     """The past, as it was decided and with the change."""
     rules, named = service.live.quotas, service.live.policy
     cluster, now = service.driver.scheduler.state.cluster, service.driver.now
@@ -158,6 +165,6 @@ async def queue(service: Service, who: Anyone) -> Response:
             whose, lambda: Present.of(driver.scheduler, driver.now)
         )
     except WeftError as error:
-        raise Refused(409, error.what, error.hint) from error
+        raise HttpProblem(409, error.what, error.hint) from error
     body = b'{"jobs":%b,"again_s":%b}' % (jobs, write_json(again_s))
     return Response(body, media_type=Json.media_type)

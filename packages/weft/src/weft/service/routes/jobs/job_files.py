@@ -9,31 +9,30 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 
-from weft.app.yaml_file import dump_yaml, parse_aside
+from weft.app.files import dump_yaml, parse_aside
 from weft.core.errors import did_you_mean
-from weft.core.model.job import Job, name_of
-from weft.core.model.launch import DEFAULT_GRACE_S, Launch
-from weft.core.model.priorities import priority_word
+from weft.core.model.job import Job, Tier, name_of, priority_word
+from weft.core.model.launch import Launch
+from weft.run_terms import DEFAULT_GRACE_S, RunTerms
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Service, Writer, find_job
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
-from weft.service.requests.field_groups import share_of
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Service, Writer, find_job
+from weft.service.http.replies import HttpProblem, Json
+from weft.service.requests.fields import RequestBody, share_field
 from weft.service.requests.job_file import HIDDEN, SHELL, JobFile
-from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Made
 from weft.service.responses.watch import JobText
-from weft.service.routes.jobs.jobs import hand_in
+from weft.service.routes.jobs.jobs import accept_job
 
-router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["jobs"], responses=PROBLEMS)
 
 MOST_TEXT = 262_144
 Fields = dict[str, Any]
 SHOWN = 5
+UNSAID = RunTerms().terms()
 
 
 class AskAgain(RequestBody):
-    """What to change: fields of a job file; null removes a field.
+    """Changes of a job file's fields; null removes a field.
 
     With `replace`, the old job is cancelled once the new one is submitted.
     """
@@ -60,7 +59,7 @@ async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  
     """Parse the text of a job file into its fields; nothing is queued."""
     fields = await service.work.parse.do(lambda: partial(parse_aside, body.text))
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
-        raise Refused(422, "a job file holds `field: value` lines", "see `weft submit --help`")
+        raise HttpProblem(422, "a job file holds `field: value` lines", "see `weft submit --help`")
     return Json(JobText(job=fields, yaml=body.text))
 
 
@@ -74,26 +73,26 @@ async def again(
     """
     job = find_job(service, who, job_id).record.job
     if not who.commands(job):
-        raise Refused(403, "this job is another tenant's", "ask an admin")
+        raise HttpProblem(403, "this job is another tenant's", "ask an admin")
     fields = file_again(job, body.change, who)
     try:
         asked = JobFile.model_validate(fields)
     except ValidationError as error:
         raise _say(error) from error
-    answer = await hand_in(asked, request, service, who)
+    answer = await accept_job(asked, request, service, who)
     if body.replace:
         await service.driver.cancel(job.id)
     return answer
 
 
-def _say(error: ValidationError) -> Refused:
+def _say(error: ValidationError) -> HttpProblem:
     """The first mistake of a changed job, with the field and what may have been meant."""
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         close = did_you_mean(field, JobFile.model_fields)
-        return Refused(422, f"a job file has no field {field!r}{close}", "leave it out", field)
-    return Refused(422, f"{field}: {first['msg']}", "see the how-to page of job files", field)
+        return HttpProblem(422, f"a job file has no field {field!r}{close}", "leave it out", field)
+    return HttpProblem(422, f"{field}: {first['msg']}", "see the how-to page of job files", field)
 
 
 # ---- A job as the file that would describe it: to copy, to change and to submit again
@@ -125,7 +124,7 @@ def _copy_env(launch: Launch, who: Caller, user: str, names: Iterable[str]) -> d
     own = who.name == user and (bool(who.name) or not who.token)
     missing = [name for name in names if launch.is_secret(name) or not own]
     if missing:
-        raise Refused(
+        raise HttpProblem(
             422,
             f"values of variables are not copied: {', '.join(missing[:SHOWN])}"
             f"{' and more' if len(missing) > SHOWN else ''}",
@@ -145,7 +144,7 @@ def file_of(job: Job) -> Fields:
     if job.launch is not None:
         fields |= _launch(job.launch)
     implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
-    implied |= priority_word(job) == "spot"
+    filler = job.tier is Tier.OPPORTUNISTIC and not job.preemptible
     after = {word: list(names) for word, names in _after(job) if names}
     more = {
         "tenant": job.tenant,
@@ -159,7 +158,7 @@ def file_of(job: Job) -> Fields:
         "app": job.app or None,
         "max_parallel": job.max_parallel or None,
         "after": after,
-        "preemptible": None if job.preemptible == implied else job.preemptible,
+        "preemptible": None if job.preemptible == implied or filler else job.preemptible,
     }
     return {**fields, **{key: value for key, value in more.items() if _is_set(key, value)}}
 
@@ -180,7 +179,7 @@ def _demand(job: Job) -> Fields:
     }
     if demand.kinds:
         fields["kinds"] = list(demand.kinds)
-    fields |= share_of(job, priority_word(job))
+    fields |= share_field(job, priority_word(job))
     if demand.nodes:
         fields["nodes"] = demand.nodes
     return fields
@@ -193,25 +192,25 @@ def _launch(launch: Launch) -> Fields:
     processes: str | int = launch.processes.value
     fields: Fields = {
         **_command(launch),
-        "setup": launch.setup,
+        **{name: value for name, value in launch.terms().items() if value != UNSAID[name]},
         "workdir": launch.workdir,
         "env": dict.fromkeys(launch.env, HIDDEN),
         "secrets": list(launch.secrets),
         "checkpoint": checkpoint,
         "processes": 1 if processes == "1" else processes,
-        "time_limit_s": launch.time_limit_s or None,
-        "warn_s": launch.warn_s,
         "retry_on": list(launch.retry_on),
         "retries": launch.retries,
         "backoff_s": launch.backoff_s,
-        "pty": launch.pty,
-        "watch": launch.watch,
         "idle_timeout_s": launch.idle_s if launch.pty else None,
     }
     if launch.software is not None:
         volumes = {"volumes": [*launch.software.volumes]} if launch.software.volumes else {}
         fields["environment"] = {launch.software.kind.value: launch.software.name, **volumes}
-    return {key: value for key, value in fields.items() if _is_set(key, value)}
+    return {
+        key: value
+        for key, value in fields.items()
+        if key in JobFile.model_fields and _is_set(key, value)
+    }
 
 
 def _command(launch: Launch) -> Fields:

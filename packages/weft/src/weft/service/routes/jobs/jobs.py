@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, cancel."""
+"""Jobs: submit, list, look at, cancel, suspend, resume, another priority."""
 
 from __future__ import annotations
 
@@ -7,43 +7,49 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from weft.app.insight.expected_length import warn_of_failure
-from weft.core.model.job import After, Job, JobId
-from weft.core.model.priorities import priority_word
+from weft.app.insight.counted_start import warn_of_failure
+from weft.core.model.job import PRIORITIES, After, Job, JobId, PriorityWord, priority_word
 from weft.core.plan.reasons import device_word
+from weft.core.stops import Rung
 from weft.plural import say_gpus
 from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
 from weft.runtime.records.job_records import ALL, ENDED, JobRecords
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.runtime.records.status import JobStatus, status_of, words_but_pending
 from weft.service.access.rate_limit import check_jobs
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_sweep
-from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
-from weft.service.http.json_body import Json, write_json
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, Writer, find_job
+from weft.service.http.replies import HttpProblem, Json, write_json
+from weft.service.jobs.awaited_jobs import AwaitedJobs
 from weft.service.jobs.job_names import own_id
 from weft.service.jobs.job_view import JobView
+from weft.service.requests.fields import RequestBody
 from weft.service.requests.job_file import (
     DEFAULT_TENANT,
     GUARANTEED,
     JobFile,
+    expand,
     job_of,
     name_of,
     new_id,
+    with_priority,
 )
-from weft.service.requests.sweeps import expand
 from weft.service.responses.answers import Done, Events, JobAnswer, JobList, Made
-from weft.service.responses.state_words import StateWord
+from weft.service.responses.job_row import StateWord
 from weft.service.streams.event_json import event_json
 
-router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["jobs"], responses=PROBLEMS)
 
 MOST = 1000
+KEY, LONGEST_KEY = "Idempotency-Key", 200
 NO_APP = "*"  # no app is called so
 PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 
@@ -52,17 +58,18 @@ PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
     """Submit a job, or all jobs of a sweep. They are on disk when the answer is sent.
 
-    With the same id and body once only.
+    With the same id and body, or the same header `Idempotency-Key` and body, once only.
     """
-    return await hand_in(body, request, service, who)
+    return await accept_job(body, request, service, who)
 
 
-async def hand_in(body: JobFile, request: Request, service: Context, who: Caller) -> Json:
+async def accept_job(body: JobFile, request: Request, service: Context, who: Caller) -> Json:
     """The answer to a job file, once its jobs are on disk."""
     check_user_known(service)
     check_sweep(body)
     jobs = []
-    for job in read_jobs(body, service, who):
+    after = await AwaitedJobs(service.names, who).after(body)
+    for job in read_jobs(body, service, who, after, key_of(request)):
         jobs.append(job)
         if len(jobs) % PART == 0:
             await asyncio.sleep(0.0)  # a sweep of a thousand takes 60 ms
@@ -92,12 +99,12 @@ async def submit_checked(jobs: Sequence[Job], service: Context, who: Caller) -> 
 
 
 def is_known(job: Job, service: Context, who: Caller) -> bool:
-    """Whether this very job was submitted before; refused if another one has its id."""
+    """True if this very job was submitted before; refused if another one has its id."""
     known = service.driver.ledger.jobs.get(job.id)
     if known is None:
         return False
     if not who.commands(known.job) or not _same(known.handed_in, job):
-        raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
+        raise HttpProblem(409, f"there is a job {job.id!r} already", "choose another id", "id")
     return True
 
 
@@ -141,7 +148,7 @@ async def cancel(job_id: str, request: Request, service: Service, who: Writer) -
     """Cancel a job; a running one gets its grace time. A job that has ended stays as it is."""
     status = find_job(service, who, job_id)
     if not who.commands(status.record.job):
-        raise Refused(403, "this job is another tenant's", "ask an admin")
+        raise HttpProblem(403, "this job is another tenant's", "ask an admin")
     job = request.state.about = status.record.job.id
     if status.record.outcome:
         text = f"job {job} {_ended_word(status)}: there is nothing to cancel"
@@ -160,39 +167,49 @@ async def job_events(
 ) -> Json:
     """The latest events of a job in the log, oldest first."""
     record = find_job(service, who, job_id).record
-    look = partial(service.live.store.about_job, record.job.id, limit, record.ended)
-    rows = await service.read(look)
+    read = partial(service.live.store.about_job, record.job.id, limit, record.ended)
+    rows = await service.read(read)
     events = [event_json(service.driver, who, *row) for row in rows]
     return Json(Events(events=[event for event in events if event is not None]))
 
 
-def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
-    """The jobs that a body describes, as the caller may submit them: one, or those of a sweep."""
+def read_jobs(
+    body: JobFile, service: Context, who: Caller, after: After, key: str = ""
+) -> Iterator[Job]:
+    """The jobs that a body describes, as the caller may submit them: one, or those of a sweep.
+
+    `after` is its own, by id: the same value for all of them. Without an id they get the one that
+    `key` always gives.
+    """
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
-        raise Refused(
+        raise HttpProblem(
             403, f"this token does not belong to tenant {tenant!r}", "leave it out", "tenant"
         )
-    body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
-    after, now = find_after(body, service, who), service.driver.now
+    asked = own_id(body.id, tenant, who)
+    if asked is None and key:
+        asked = new_id(name_of(body), _mark(key, tenant, who.name))
+    body = body.model_copy(update={"id": asked})
+    now = service.driver.now
     for single, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(single, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
         yield replace(job, after=after, deadline=deadline)
 
 
-def find_after(body: JobFile, service: Context, who: Caller) -> After:
-    """The jobs that a job is to run after, by id; Refused for names that mean none or several."""
+def key_of(request: Request) -> str:
+    """The request's `Idempotency-Key`; empty where it has none."""
+    key: str = request.headers.get(KEY, "")
+    if len(key) > LONGEST_KEY:
+        raise HttpProblem(
+            422, f"{KEY} has {len(key)} characters", f"at most {LONGEST_KEY}, such as a UUID", KEY
+        )
+    return key
 
-    def find(field: str, names: Sequence[str]) -> tuple[JobId, ...]:
-        try:
-            jobs = [job for name in names for job in service.names.find_all(name, who)]
-        except Refused as error:
-            raise Refused(422, f"after.{field}: {error.what}", error.hint, "after") from error
-        return tuple(dict.fromkeys(jobs))
 
-    after = body.after
-    return After(find("ok", after.ok), find("any", after.any), find("not_ok", after.not_ok))
+def _mark(key: str, tenant: str, user: str) -> str:
+    """Characters that only this user's key gives."""
+    return sha256("\0".join((tenant, user, key)).encode()).hexdigest()[:16]
 
 
 def active_of(driver: Driver, tenant: str) -> int:
@@ -205,7 +222,7 @@ def active_of(driver: Driver, tenant: str) -> int:
 def check_user_known(service: Context) -> None:
     """Refuse jobs without a user where every job runs as its user."""
     if service.live.users and not len(service.tokens):
-        raise Refused(
+        raise HttpProblem(
             403,
             "jobs run as their tenants' users here, and without a token the user is unknown",
             "make one with `weft token create --role admin`",
@@ -228,7 +245,7 @@ def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None
         if job.tenant == tenant and priority_word(job) == GUARANTEED
     )
     if asked + more > granted + 1e-9:
-        raise Refused(
+        raise HttpProblem(
             403,
             f"tenant {tenant!r} is granted {say_gpus(granted)} for guaranteed jobs; "
             f"its jobs ask for {asked:g}, this one for {more:g} more",
@@ -269,7 +286,7 @@ def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
         return -1
     last = jobs.get(JobId(after))
     if last is None or not who.sees(last.job):
-        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+        raise HttpProblem(422, "`after` is not the `next` of a page", "start without it", "after")
     return last.number
 
 
@@ -294,6 +311,94 @@ def _active(
 
 
 def _same(known: Job, asked: Job) -> bool:
-    """Whether two are the same but for when they were submitted."""
+    """True if two jobs differ in nothing but when they were submitted."""
     at = known.submitted
     return replace(known, deadline=None) == replace(asked, submitted=at, deadline=None)
+
+
+HOW = {
+    Rung.FREEZE: "frozen where it is, with its GPU memory; it goes on at once",
+    Rung.SUSPEND: "moved to host memory; it goes on where it was",
+    Rung.RESTART: "it saves and leaves; it goes on from its last checkpoint",
+}
+
+
+class AskSuspend(RequestBody):
+    """With `restart`, suspend the job even if that loses all its work."""
+
+    restart: bool = False
+
+
+NO_RESTART = AskSuspend()
+
+
+class AskPriority(RequestBody):
+    """The new priority class of a job."""
+
+    priority: PriorityWord
+
+
+@router.post("/jobs/{job_id}/suspend", status_code=202, response_model=Done)
+async def suspend_job(
+    job_id: str, request: Request, service: Service, who: Writer, body: AskSuspend = NO_RESTART
+) -> Json:
+    """Make a job leave its devices and wait until it is resumed; a waiting job is held.
+
+    It is put to sleep where it is if the engine can, else it saves and leaves. Where it would have
+    to start over, the answer is 409 unless `restart` says that it may.
+    """
+    job = _find(job_id, request, service, who)
+    if not body.restart and loses_work(service.driver, job.id):
+        raise HttpProblem(
+            409,
+            f"job {job.id!r} has no checkpoint and cannot be put to sleep here: suspending it "
+            "would lose all its work",
+            "say restart: true (`weft suspend --yes`) if it may start over",
+            "restart",
+        )
+    runs = service.driver.job(job.id).record.running is not None
+    by = "its owner" if who.tenant == job.tenant or not who.name else f"admin {who.name!r}"
+    rung = await suspend(service.driver, job.id, by)
+    how = f": {HOW[rung]}" if runs else ""
+    return Json(Done(done=f"job {job.id} is suspended{how}"), status_code=202)
+
+
+@router.post("/jobs/{job_id}/resume", status_code=202, response_model=Done)
+async def resume_job(job_id: str, request: Request, service: Service, who: Writer) -> Json:
+    """Let a suspended job continue when there is room: where it sleeps, or from its checkpoint."""
+    job = _find(job_id, request, service, who)
+    sleeps = describe_sleep(service.driver.scheduler.state, job.id)
+    await resume(service.driver, job.id)
+    how = f": it was {sleeps}" if sleeps else ""
+    return Json(Done(done=f"job {job.id} goes on when there is room{how}"), status_code=202)
+
+
+@router.put("/jobs/{job_id}/priority", status_code=202, response_model=Done)
+async def change_priority(
+    job_id: str, body: AskPriority, request: Request, service: Service, who: Writer
+) -> Json:
+    """Change a job's priority; the next decision takes it into account."""
+    job = _find(job_id, request, service, who)
+    asked = with_priority(job, body.priority)
+    if priority_word(job) != body.priority:
+        check_guaranteed([asked], service, who)
+    await set_priority(service.driver, job.id, PRIORITIES[body.priority], asked.tier)
+    return Json(Done(done=f"job {job.id} is of priority {body.priority}"), status_code=202)
+
+
+def _find(job_id: str, request: Request, service: Context, who: Caller) -> Job:
+    """A job that has not ended and that the caller may change; recorded in the audit log."""
+    status = find_job(service, who, job_id)
+    job = status.record.job
+    if not who.commands(job):
+        raise HttpProblem(403, "this job is another tenant's", "ask an admin")
+    request.state.about = job.id
+    if status.record.outcome:
+        raise HttpProblem(
+            409, f"job {job.id!r} has {_say(status.record.outcome)}", "submit it again instead"
+        )
+    return job
+
+
+def _say(outcome: str) -> str:
+    return f"been {outcome}" if outcome == "cancelled" else outcome

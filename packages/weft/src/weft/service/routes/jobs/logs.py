@@ -1,4 +1,4 @@
-"""What jobs print."""
+"""Output of jobs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from weft.app.job_files import open_output
+from weft.app.files import open_output
 from weft.core.model.job import JobId
 from weft.service.access.redaction import longest, mask_bytes, secrets_of
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, find_job
+from weft.service.http.replies import HttpProblem, Json
 from weft.service.responses.watch import LogRanks
 
-router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["jobs"], responses=PROBLEMS)
 
 CHUNK = 1 << 16
 POLL_S = 0.2
+SHOWN = 8  # ranks in an error
 TEXT_TYPE = "text/plain; charset=utf-8"
 TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -46,8 +46,9 @@ async def logs(
     number = attempt or record.attempt
     paths = service.driver.engine.logs(record.job.id, number)
     if rank not in paths:
-        there = f"ranks 0 to {max(paths)} have" if paths else "none has"
-        raise Refused(
+        some = ", ".join(map(str, sorted(paths)[:SHOWN])) + ", ..." * (len(paths) > SHOWN)
+        there = f"these ranks have: {some}" if paths else "none has"
+        raise HttpProblem(
             404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
         )
     path = paths[rank]
@@ -98,7 +99,7 @@ def _over(service: Context, job: JobId, attempt: int) -> bool:
 
 
 def read_masked(path: Path, offset: int, secrets: Sequence[str] = ()) -> bytes:
-    """The same as `read_at`, with stars for secrets, also where a piece cuts one."""
+    """Bytes of `read_at`, with stars for secrets, also where a piece cuts one."""
     if not secrets:
         return read_at(path, offset)
     before = min(longest(secrets), offset)

@@ -18,8 +18,8 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.rate_limit import Streams
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Context, Service, Writer, find_job
+from weft.service.http.replies import HttpProblem
 
 # ---- A request and its answer at the same time: bytes both ways over one HTTP request
 #
@@ -33,7 +33,7 @@ BYTES = "application/octet-stream"
 
 
 class Duplex(Response):
-    """What a stream says is the answer, and what the client sends goes to the stream.
+    """A response that sends what a stream says, and the stream gets what the client sends.
 
     It ends with either of them, or when `allowed` says no more.
     """
@@ -111,7 +111,7 @@ class Duplex(Response):
 # ---- Sessions
 
 
-router = APIRouter(tags=["sessions"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["sessions"], responses=PROBLEMS)
 
 TALK: dict[int | str, dict[str, Any]] = {
     200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
@@ -133,7 +133,7 @@ async def terminal(job_id: str, request: Request, service: Service, who: Writer)
     streams = await _connect(service, who, sessions, record, "terminal")
     if streams is None:
         has = record.job.launch is not None and record.job.launch.pty
-        raise Refused(
+        raise HttpProblem(
             409,
             f"job {record.job.id!r} has no terminal" + (f" while it is {status.state}" * has),
             "" if has else "`weft run --pty` and `weft shell` start jobs with one",
@@ -153,7 +153,7 @@ async def shell(job_id: str, request: Request, service: Service, who: Writer) ->
     running = status.state == "running"
     streams = await _connect(service, who, sessions, record, "shell") if running else None
     if streams is None:
-        raise Refused(409, f"job {record.job.id!r} takes no shell while it is {status.state}")
+        raise HttpProblem(409, f"job {record.job.id!r} takes no shell while it is {status.state}")
     return _talk(service, who, streams)
 
 
@@ -167,7 +167,7 @@ async def forward(
     request.state.about = record.job.id
     streams = await _connect(service, who, sessions, record, port)
     if streams is None:
-        raise Refused(
+        raise HttpProblem(
             409,
             f"no process of job {record.job.id!r} listens on port {port}",
             f"it is {status.state}; `weft logs {record.job.id}` may say on which it does",
@@ -182,10 +182,10 @@ def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Ses
     account = job.launch.account if job.launch else ""
     own = who.account == account and (not who.name or who.name == job.user)
     if not who.admin and not (who.commands(job) and own):
-        raise Refused(403, f"job {job.id!r} is {job.user or 'someone'}'s", "ask its owner")
+        raise HttpProblem(403, f"job {job.id!r} is {job.user or 'someone'}'s", "ask its owner")
     sessions = service.driver.engine.sessions
     if sessions is None:
-        raise Refused(409, "the jobs of this engine have no terminals and no ports")
+        raise HttpProblem(409, "the jobs of this engine have no terminals and no ports")
     return status, sessions
 
 
@@ -196,7 +196,7 @@ async def _connect(
     try:
         return await sessions.connect(record.job.id, record.attempt, to)
     except OSError as error:
-        raise Refused(409, f"it cannot be reached: {error.strerror or error}", "") from error
+        raise HttpProblem(409, f"it cannot be reached: {error.strerror or error}", "") from error
 
 
 def _talk(service: Context, who: Caller, streams: Pipes) -> Duplex:

@@ -10,18 +10,16 @@ from pydantic import Field
 from weft.core.batch_work import BatchWorks
 from weft.core.errors import WeftError
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Context, Service, Writer
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
-from weft.service.requests.request_base import RequestBody
-from weft.service.responses.answers import Done
-from weft.service.responses.batch_jobs import BatchJobs, BatchJobToSubmit
+from weft.service.context import PREFIX, PROBLEMS, Context, Service, Writer
+from weft.service.http.replies import HttpProblem, Json
+from weft.service.requests.fields import RequestBody
+from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done
 
-router = APIRouter(tags=["batch jobs"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["batch jobs"], responses=PROBLEMS)
 
 
 class BatchReport(RequestBody):
-    """What happened to an offer: the batch job's `number`, or why sbatch refused it."""
+    """The outcome of an offer: the batch job's `number`, or why sbatch refused it."""
 
     secret: Annotated[str, Field(min_length=1, max_length=64)]
     number: Annotated[str, Field(pattern=r"^[0-9]{0,12}$")] = ""
@@ -30,7 +28,7 @@ class BatchReport(RequestBody):
 
 @router.post("/batch-jobs/take", response_model=BatchJobs)
 async def take_batch_jobs(service: Service, who: Writer) -> Json:
-    """What the caller's client is to submit and to end now, and how many jobs have not ended.
+    """Batch jobs that the caller's client is to submit and to end now, and how many have not ended.
 
     An offer goes to one client, which reports within a minute what happened to it.
     """
@@ -38,7 +36,7 @@ async def take_batch_jobs(service: Service, who: Writer) -> Json:
     try:
         work = works.take(account)
     except WeftError as error:
-        raise Refused(403, error.what, error.hint) from error
+        raise HttpProblem(403, error.what, error.hint) from error
     offers = [BatchJobToSubmit(secret=offer.secret, script=offer.script) for offer in work.submit]
     left = service.driver.ledger.jobs.active_of[who.tenant]
     return Json(BatchJobs(submit=offers, cancel=list(work.cancel), left=left))
@@ -57,17 +55,20 @@ async def report_batch_job(
     try:
         why = await works.report(account, body.secret, body.number, body.refusal)
     except WeftError as error:
-        raise Refused(503, error.what, error.hint) from error
+        raise HttpProblem(503, error.what, error.hint) from error
     if why:
-        raise Refused(409, why, "")
+        raise HttpProblem(409, why, "")
     return Json(Done(done=f"batch job {body.number}" if body.number else "refused"))
 
 
 def find_works(service: Context, who: Caller) -> tuple[str, BatchWorks]:
-    """Whose client asks, and what there is for clients; Refused where there is nothing."""
+    """The account of the client that asks, and the work for clients.
+
+    Refused where there is none.
+    """
     works = service.driver.engine.batch_works
     if works is None:
-        raise Refused(
+        raise HttpProblem(
             404,
             "no client submits batch jobs here",
             "see --engine slurm:submit_as=client of `weft serve`",

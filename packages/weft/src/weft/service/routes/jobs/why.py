@@ -1,4 +1,4 @@
-"""Why and what if: explanations, plans and comparisons, worked out beside the driver."""
+"""Explanations, plans and comparisons, worked out beside the driver."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from weft.app.insight.changes import Changes
 from weft.app.insight.explain import Advice, Front, Trial, Why, explain, plan
-from weft.app.insight.present import Present
+from weft.app.insight.present import Estimate, Present
 from weft.app.insight.purse import Purse
+from weft.app.insight.what_if import WhatIfChanges
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.core.errors import UnknownName
+from weft.core.events.event import Foretold
 from weft.core.model.job import Job, JobId, name_of
 from weft.core.plan.reasons import Blocker, Reason, device_word
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import read_spec
 from weft.runtime.loop.admit import check_job
 from weft.service.access.tokens import Caller
+from weft.service.budget.purse import request_purse
 from weft.service.budget.sizes import check_machines, check_sweep
-from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, Writer, find_job
+from weft.service.http.replies import HttpProblem, Json
+from weft.service.jobs.awaited_jobs import AwaitedJobs
 from weft.service.jobs.job_view import JobView, state_word
 from weft.service.jobs.what_if_work import start_of
-from weft.service.requests.field_types import Word
+from weft.service.requests.fields import RequestBody, Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
-from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Ahead, Change, Explanation
-from weft.service.responses.plan import Moved, Planned
+from weft.service.responses.watch import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
 from weft.stack.layers import decided_by
 
-router = APIRouter(tags=["why"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["why"], responses=PROBLEMS)
 
 ANSWER_CPU_S = 0.8  # what is not simulated by then is left out of an answer
 MANY_CPU_S = 0.6  # the same of many jobs: to send them takes time besides
@@ -54,7 +55,7 @@ class ResizedJob(RequestBody):
 
 
 class Changed(RequestBody):
-    """What to change: at least one of these. `nodes` adds machines, such as `2x8:a100`."""
+    """Changes: at least one of these. `nodes` adds machines, such as `2x8:a100`."""
 
     policy: PolicyText | PolicySpec | None = None
     limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
@@ -72,7 +73,7 @@ class PlanIf(RequestBody):
 
 @router.get("/jobs/{job_id}/explain", response_model=Explanation)
 async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
-    """Why a job waits or holds what it holds, what would start it, and when it may start."""
+    """Explain why a job waits or holds what it holds, what would start it, and when."""
     status = find_job(service, who, job_id)
     record = status.record
     job_view = JobView(service.driver)
@@ -100,6 +101,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     why = await service.work.answer.do(
         lambda: partial(explain_within, purse, present, record.job.id, waits, more)
     )
+    _note_start(service, record.job.id, why.start, present.now)
     advice = why.advice
     moved = record.said if record.blocker is Blocker.MOVED else ""
     holds = "; ".join(filter(None, (why.reason, moved)))
@@ -119,23 +121,38 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     return Json(answer)
 
 
+def _note_start(service: Context, job: JobId, start: Estimate | None, asked: float) -> None:
+    """Write down when a job was said to start: `weft verify` compares it with what came."""
+    row = service.driver.scheduler.state.table.find(job)
+    if start is None or start.counted or row is None:
+        return
+    if service.driver.scheduler.state.table.allocations[row] is not None:
+        return  # it starts already
+    quantiles = [start.quantile(q) for q in (0.1, 0.5, 0.9)]
+    passed = service.driver.now - asked
+    low, mid, high = (None if q is None else max(q - passed, 0.0) for q in quantiles)
+    if low is not None and mid is not None and high is not None:
+        service.driver.foretell(Foretold(job, low, mid, high))
+
+
 @router.post("/plan", response_model=Planned)
 async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
-    """What would happen to this job now; nothing is queued."""
-    return Json(await _plan(body, service, who, Changes()))
+    """Plan this job as if it were submitted now; nothing is queued."""
+    return Json(await _plan(body, service, who, WhatIfChanges()))
 
 
 @router.post("/plan/what-if", response_model=Planned)
 async def plan_job_if(body: PlanIf, service: Service, who: Writer) -> Json:
-    """What would happen to this job now if something were different; nothing is queued."""
-    return Json(await _plan(body.job, service, who, read_change(service, who, body.change)))
+    """Plan this job as if it were submitted now and something were different; nothing is queued."""
+    return Json(await _plan(body.job, service, who, await read_change(service, who, body.change)))
 
 
-async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -> Planned:
+async def _plan(body: JobFile, service: Context, who: Caller, change: WhatIfChanges) -> Planned:
     check_sweep(body)
-    job = next(read_jobs(body, service, who))  # the first of a sweep
+    after = await AwaitedJobs(service.names, who).after(body)
+    job = next(read_jobs(body, service, who, after))  # the first of a sweep
     if job.id in service.driver.scheduler.state.table:
-        raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
+        raise HttpProblem(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.driver.engine.check(job)
     check_job(job, change.cluster(service.driver.node_list.whole))
     present = Present.of(service.driver.scheduler, service.driver.now)
@@ -155,19 +172,24 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     )
 
 
-def read_change(service: Context, who: Caller, wanted: Changed) -> Changes:
-    """What was asked for, checked."""
+async def read_change(service: Context, who: Caller, wanted: Changed) -> WhatIfChanges:
+    """The changes that were asked for, checked."""
     check_machines(wanted.nodes)
     try:
         asked = None
         if wanted.policy is not None:
             asked = without_wrappers(read_spec("policy", describe_policy(wanted.policy)))
-        sizes = {str(service.names.find(job.id, who)): job.gpus for job in wanted.jobs}
-        change = Changes(asked, dict(wanted.limits), dict(wanted.weights), wanted.nodes, sizes)
+        sizes: dict[str, int] = {}
+        for name, gpus in {job.id: job.gpus for job in wanted.jobs}.items():
+            await request_purse().pause()
+            sizes[str(service.names.find(name, who))] = gpus
+        change = WhatIfChanges(
+            asked, dict(wanted.limits), dict(wanted.weights), wanted.nodes, sizes
+        )
         change.around(service.live.policy, service.live.quotas)
         change.cluster(service.driver.scheduler.state.cluster)
     except UnknownName as error:
-        raise Refused(422, error.what, error.hint, "policy") from error
+        raise HttpProblem(422, error.what, error.hint, "policy") from error
     return change
 
 
@@ -178,7 +200,7 @@ def _decided_by(service: Context, blocker: Blocker) -> str:
 
 
 def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:
-    """What an admin could do: use a drained machine again, or raise a quota."""
+    """Changes that an admin could make: use a drained machine again, or raise a quota."""
     advice = []
     for node, word in service.driver.nodes():
         if word == "drained" and (not job.demand.kinds or node.kind in job.demand.kinds):
@@ -189,7 +211,7 @@ def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Ad
     if waits is not None and waits.blocker in OVER_QUOTA:
         held = count_held_by_tenant(service.driver)[job.tenant]
         limit = held + job.demand.min * job.demand.share
-        change = Changes(limits={job.tenant: limit})
+        change = WhatIfChanges(limits={job.tenant: limit})
         rules, named = service.live.quotas, service.live.policy
         word = device_word(service.driver.scheduler.state.cluster.kinds)
         much = f"{limit:g} {word}{'s' * (limit != 1)}"
@@ -214,9 +236,7 @@ def _ahead(who: Caller, front: Front) -> Ahead:
 def _moved(who: Caller, job: Job, text: str) -> Moved:
     mine = who.sees(job)
     return Moved(
-        id=job.id if mine else "",
-        name=name_of(job) if mine else "another tenant's job",
-        text=text,
+        id=job.id if mine else "", name=name_of(job) if mine else "another tenant's job", text=text
     )
 
 
@@ -233,19 +253,22 @@ def explain_within(
     more: Sequence[Advice],
     _report: Report,
 ) -> Why:
-    """Why a job waits or holds what it holds; `purse` are its CPU seconds and a decision's."""
+    """The reason why a job waits or holds what it holds.
+
+    `purse` are its CPU seconds and a decision's.
+    """
     return explain(present, job, waits, more, Purse(*purse))
 
 
 def plan_within(
     cpu_s: float,
-    change: Changes,
+    change: WhatIfChanges,
     present: Present,
     policy: PartSpec,
     rules: Quotas,
     job: Job,
     _report: Report,
 ) -> Trial:
-    """What would happen to a job where something is different."""
+    """The outcome for a job where something is different."""
     purse = Purse(cpu_s)
     return plan(change.present(present, policy, rules), job, purse)

@@ -1,4 +1,4 @@
-"""Who used how much: JSON, and CSV for spreadsheets."""
+"""Usage of tenants and jobs: JSON, and CSV for spreadsheets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from weft.runtime.records.entitlement import summarize_shares
 from weft.runtime.records.job_records import ALL, JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Context, Service
-from weft.service.http.json_body import Json
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service
+from weft.service.http.replies import Json
 from weft.service.responses.answers import Accounts, SharesOverTime, Tenant, TenantShare, Used
 from weft.service.routes.jobs.jobs import find_page_start
 
-router = APIRouter(tags=["accounting"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["accounting"], responses=PROBLEMS)
 
 TABLE: dict[int | str, dict[str, Any]] = {
     200: {

@@ -1,4 +1,4 @@
-"""What only admins do: tokens, quotas, webhooks."""
+"""Routes for admins alone: tokens, quotas, webhooks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from pydantic import AfterValidator, Field
 from weft.core.errors import UnknownName
 from weft.runtime.loop.driver import Driver
 from weft.service.access.tokens import public
-from weft.service.context import PROBLEMS, Admin, Context, Service
-from weft.service.http.json_body import Json
+from weft.service.context import PREFIX, PROBLEMS, Admin, Context, Service
+from weft.service.http.replies import Json
 from weft.service.notify.webhooks import Hook
-from weft.service.requests.field_types import Word, printable
-from weft.service.requests.request_base import RequestBody
+from weft.service.requests.fields import RequestBody, Word, printable
 from weft.service.responses.admin import (
     HookAnswer,
     HookList,
@@ -27,9 +26,9 @@ from weft.service.responses.admin import (
     TokenList,
 )
 from weft.service.responses.answers import Done
-from weft.service.responses.state_words import StateWord
+from weft.service.responses.job_row import StateWord
 
-router = APIRouter(tags=["admin"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["admin"], responses=PROBLEMS)
 
 Limited = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z][\w.-]{0,63})?$")
@@ -53,7 +52,7 @@ class AskToken(RequestBody):
 
 
 class AskRotation(RequestBody):
-    """How long the old secret keeps working beside the new one."""
+    """The time for which the old secret keeps working beside the new one."""
 
     overlap_s: Annotated[float, Field(ge=0.0, le=1e10, allow_inf_nan=False)] = 86_400.0
 
@@ -76,7 +75,7 @@ class AskQuotas(RequestBody):
 
 
 class AskHook(RequestBody):
-    """Where to send state changes; without a secret, one is created.
+    """The address to which state changes are sent; without a secret, one is created.
 
     `format` is `weft` (signed JSON) or `slack` (one line, for Slack and compatible chats); an
     address that begins with `mailto:` gets mail.

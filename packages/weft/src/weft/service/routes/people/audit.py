@@ -1,4 +1,4 @@
-"""Who did what, for admins."""
+"""The audit log, for admins."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from weft.service.access.audit import Wanted
-from weft.service.context import PROBLEMS, Admin, Service
-from weft.service.http.json_body import Json
+from weft.service.access.audit import AuditFilter
+from weft.service.context import PREFIX, PROBLEMS, Admin, Service
+from weft.service.http.replies import Json
 from weft.service.responses.admin import AuditAnswer
 
-router = APIRouter(tags=["admin"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["admin"], responses=PROBLEMS)
 
 Moment = Annotated[float | None, Query(ge=0.0, le=1e12, description="Seconds since 1970.")]
 Text = Annotated[str, Query(max_length=200)]
@@ -32,6 +32,6 @@ async def audit(
 ) -> Json:
     """The latest requests that changed something or were refused, oldest first."""
     last = float("inf") if until is None else until
-    wanted = Wanted(since or 0.0, last, name, tenant, about, failed)
+    wanted = AuditFilter(since or 0.0, last, name, tenant, about, failed)
     entries = await asyncio.to_thread(service.audit.find, wanted, limit)
     return Json(AuditAnswer(requests=entries))

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from weft.core.errors import UnknownName
 from weft.frozen import frozen
 from weft.service.context import Service
-from weft.service.http.json_body import write_json
+from weft.service.http.replies import write_json
 
 router = APIRouter(include_in_schema=False)
 

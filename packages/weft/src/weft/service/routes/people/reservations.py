@@ -9,16 +9,14 @@ from pydantic import Field
 
 from weft.core.errors import UnknownName
 from weft.core.model.job import NodeId
-from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
-from weft.service.requests.field_types import Word
-from weft.service.requests.request_base import RequestBody
+from weft.service.context import PREFIX, PROBLEMS, Admin, Anyone, Context, Service
+from weft.service.http.replies import HttpProblem, Json
+from weft.service.requests.fields import RequestBody, Word
 from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import Done
-from weft.stack.windows import Window, read_gpus, read_window
+from weft.stack.windows import ReservedWindow, read_gpus, read_window
 
-router = APIRouter(tags=["reservations"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["reservations"], responses=PROBLEMS)
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")]
 Time = Annotated[float, Field(ge=0.0, le=1e11, allow_inf_nan=False)]
@@ -70,7 +68,7 @@ async def reserve(name: Name, body: AskReservation, service: Service, who: Admin
     soft, whose = "~" * body.when_done, f"={body.tenant}" if body.tenant else ""
     window = read_window(name, f"{soft}{'+'.join(body.nodes)}{when}{whose}")
     if window.end <= now:
-        raise Refused(422, "it is over already", "choose an end that comes", "end")
+        raise HttpProblem(422, "it is over already", "choose an end that comes", "end")
     await service.live.set_quotas(service.live.quotas.with_window(name, window.text))
     return Json(_answer(window, now, tenant=window.tenant))
 
@@ -85,8 +83,8 @@ async def remove_reservation(name: str, service: Service, who: Admin) -> Json:  
     return Json(Done(done=f"reservation {name} is removed"))
 
 
-def windows_of(service: Context) -> list[Window]:
-    """What is kept, now and later."""
+def windows_of(service: Context) -> list[ReservedWindow]:
+    """Windows that are reserved, now and later."""
     return [read_window(name, text) for name, text in service.live.quotas.windows.items()]
 
 
@@ -99,11 +97,13 @@ def check_devices(service: Context, text: str) -> tuple[NodeId, tuple[int, ...] 
     chosen = read_gpus(name, gpus) if colon else None
     if chosen is not None and max(chosen) >= known[NodeId(name)].gpus:
         count = known[NodeId(name)].gpus
-        raise Refused(422, f"{name} has no GPU {max(chosen)}", f"it has 0 to {count - 1}", "nodes")
+        raise HttpProblem(
+            422, f"{name} has no GPU {max(chosen)}", f"it has 0 to {count - 1}", "nodes"
+        )
     return NodeId(name), chosen
 
 
-def _answer(window: Window, now: float, *, tenant: str) -> Reservation:
+def _answer(window: ReservedWindow, now: float, *, tenant: str) -> Reservation:
     return Reservation(
         name=window.name,
         nodes=[

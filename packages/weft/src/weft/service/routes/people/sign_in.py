@@ -1,4 +1,4 @@
-"""Who asks, and signing in to the web page."""
+"""The caller's identity, and signing in to the web page."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from fastapi import APIRouter, Request
 
 from weft.service.access.page_sessions import COOKIE, LASTS_S
 from weft.service.access.tokens import Caller
-from weft.service.context import PROBLEMS, Anyone, Service
-from weft.service.http.json_body import Json
-from weft.service.http.problems import Refused
+from weft.service.context import PREFIX, PROBLEMS, Anyone, Service
+from weft.service.http.replies import HttpProblem, Json
 from weft.service.responses.answers import Done, Me
 
-router = APIRouter(tags=["sign-in"], responses=PROBLEMS)
+router = APIRouter(prefix=PREFIX, tags=["sign-in"], responses=PROBLEMS)
 
 
 @router.get("/me", response_model=Me)
@@ -24,7 +23,7 @@ async def me(service: Service, who: Anyone) -> Json:
 async def sign_in(request: Request, service: Service, who: Anyone) -> Json:
     """Start a session of the web page with a token; sets a cookie that scripts cannot read."""
     if not who.token:
-        raise Refused(409, "this service needs no sign-in", "there are no tokens")
+        raise HttpProblem(409, "this service needs no sign-in", "there are no tokens")
     answer = Json(_me(who, signed_in=True))
     answer.set_cookie(
         COOKIE,

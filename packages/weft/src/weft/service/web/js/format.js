@@ -27,6 +27,13 @@ export function duration(seconds) {
   return "";
 }
 
+/** "1 h to 6 h", or one of both where they read the same. */
+export function range(low, high) {
+  const least = low == null ? "never" : duration(low);
+  const most = high == null ? "no end in sight" : duration(high);
+  return least === most ? least : `${least} to ${most}`;
+}
+
 /** A start from now on: "at once", "in 5 min". */
 export const startsIn = (seconds) => (seconds < 1 ? "at once" : `in ${duration(seconds)}`);
 

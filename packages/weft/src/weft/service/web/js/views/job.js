@@ -8,6 +8,7 @@ import {
   gpuHours,
   number,
   percent,
+  range,
   ranges,
   startsIn,
   theDevice,
@@ -174,7 +175,7 @@ function Facts({ job, row }) {
         ? `${job.restarts}${job.failures ? `, ${job.failures} after failures` : ""}`
         : "",
     ],
-    ["may be stopped", job.preemptible ? "yes, it restarts from a checkpoint" : "no"],
+    ["may be stopped", job.preemptible ? "yes" : "no"],
     ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`],
     ["plan", job.plan || (job.plans?.length ? `any of ${job.plans.join(", ")}` : "")],
     [
@@ -296,11 +297,13 @@ function Speeds({ job, numbers }) {
 
 function When({ start }) {
   if (!start) return html`<p class="dim">Its start is too far away to be simulated.</p>`;
+  if (start.unknown)
+    return html`<div><span class="when">unknown</span> <span class="dim"> expected start · ${start.unknown}</span></div>`;
   const by = start.simulations
     ? `8 in 10 of ${start.simulations} simulations`
     : "estimated from the jobs ahead";
   return html`<div><span class="when">${start.p50 == null ? "not in sight" : startsIn(start.p50)}</span>
-    <span class="dim"> expected start · ${by}: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
+    <span class="dim"> expected start · ${by}: ${range(start.p10, start.p90)}</span></div>`;
 }
 
 const SELF = new Set(["gpus", "kinds", "share", "nodes", "cpus", "mem_gb", "priority"]);

@@ -165,7 +165,7 @@ function Measures({ events }) {
       <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p>`
         : events.loading
           ? html`<${Loading} />`
-          : html`<${Empty} title="No reports yet">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`
+          : html`<${Empty} title="No reports yet">Jobs that use <code>weft_train</code> report batch, goodput, loss and stage times.<//>`
     }<//>`;
 }
 
@@ -185,6 +185,8 @@ const TELL = {
   Saved: (event) => `checkpoint at step ${number(event.step ?? 0)}`,
   Noticed: (event) => event.text,
   DeadlineMissed: () => "its deadline has passed",
+  Foretold: (event) =>
+    `predicted to start in ${duration(event.low_s)} to ${duration(event.high_s)}`,
   Resizable: () => "can be resized while it trains",
   Resized: (event) => `resized while it trained, a pause of ${duration(event.pause_s ?? 0)}`,
   Observed: (event) =>

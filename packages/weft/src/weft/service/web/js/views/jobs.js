@@ -1,6 +1,6 @@
 // The queue and all jobs: find, sort, choose some and act on them. What is shown is in the address.
 import { get, query as ask } from "../api.js";
-import { asks, count, duration, number, percent, ranges, theDevice } from "../format.js";
+import { asks, count, duration, number, percent, range, ranges, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link, setQuery } from "../route.js";
@@ -319,10 +319,9 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
 /** "12 min", with the interval for who asks. */
 export function startText(entry) {
   if (!entry || entry.p50 == null) return { text: "", title: "" };
-  const most = entry.p90 == null ? "no end in sight" : duration(entry.p90);
   return {
     text: duration(entry.p50),
-    title: `8 in 10 simulations: ${duration(entry.p10)} to ${most}`,
+    title: `8 in 10 simulations: ${range(entry.p10, entry.p90)}`,
   };
 }
 

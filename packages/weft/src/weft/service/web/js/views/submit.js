@@ -1,6 +1,6 @@
 // Submitting a job: a command or a job file, with the plan's answer before it is sent.
 import { post } from "../api.js";
-import { count, duration, ranges, startsIn, theDevice } from "../format.js";
+import { count, range, ranges, startsIn, theDevice } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { go, link } from "../route.js";
 import { useStore } from "../store.js";
@@ -214,7 +214,8 @@ function Plan({ body, way }) {
       data &&
       html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
       ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
-      ${!data.starts_now && data.start && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${duration(data.start.p10)} to ${data.start.p90 == null ? "no end in sight" : duration(data.start.p90)}</div></div>`}
+      ${!data.starts_now && data.start?.unknown ? html`<div>When it starts is unknown: ${data.start.unknown}.</div>` : null}
+      ${!data.starts_now && data.start && !data.start.unknown && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${range(data.start.p10, data.start.p90)}</div></div>`}
       ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((job, i) => html`<li key=${i}>${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : job.name}<span class="dim">${count(job.gpus, theDevice())}</span></li>`)}</ul></div>`}
       ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((move, i) => html`<li key=${i}>${move.name}: ${move.text}</li>`)}</ul></div>`}`
     }<//>`;

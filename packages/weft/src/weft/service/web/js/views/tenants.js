@@ -6,6 +6,7 @@ import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
 import { Quotas } from "./quotas.js";
+import { Verdict } from "./verdict.js";
 
 const EVERY_MS = 10_000;
 
@@ -33,7 +34,8 @@ export function TenantsView({ route, me }) {
       setEdited(tenant);
       document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
     }} />
-    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((row) => row.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
+    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((row) => row.tenant)} chosen=${edited} saved=${quotas.again} />`}
+    ${me.everywhere && html`<${Verdict} me=${me} />`}`;
 }
 
 /** One tenant: received and entitled. All: what each received, stacked by lines. */

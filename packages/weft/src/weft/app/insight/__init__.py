@@ -1,0 +1,1 @@
+"""Reasons for waits, likely starts, and decisions of another policy: `weft explain`."""

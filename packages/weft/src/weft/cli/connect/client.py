@@ -1,0 +1,140 @@
+"""The commands' client of the service: a connection of `weft-client`, with answers as classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, TypeVar
+
+from weft.cli.connect.duplex import CannotTalk, Talk
+from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.service.responses.answers import Comparison, Done, JobAnswer, JobList
+from weft.service.responses.json_values import read_as
+from weft.service.responses.watch import WhatIfLine
+from weft_client.connection import Connection
+
+T = TypeVar("T")
+
+
+class ServiceUnreachable(InvalidConfig):
+    """The service does not answer; `nobody` says that nothing listens at its address."""
+
+    nobody = False
+
+
+class Untrusted(InvalidConfig):
+    """The server at that address cannot prove its identity."""
+
+
+class RequestRefused(InvalidConfig):
+    """The service will not do it; `status` is HTTP's, `field` the one that is wrong, if any."""
+
+    status = 0
+    field = ""
+    retry_s = 0.0  # when to ask again; 0 where not stated
+
+
+class ServiceClient(Connection):
+    """The service's REST API. Paths are below `/api/v1`; `service/responses` has its answers."""
+
+    unreachable: ClassVar[type[Any]] = ServiceUnreachable
+    untrusted: ClassVar[type[Any]] = Untrusted
+    refused: ClassVar[type[Any]] = RequestRefused
+    failed: ClassVar[type[Any]] = EngineError
+    misused: ClassVar[type[Any]] = InvalidConfig
+
+    def get(self, kind: type[T], path: str, **query: Any) -> T:
+        """Read; query values that are None are left out."""
+        return read_as(kind, self.json("GET", path, None, query))
+
+    def post(self, kind: type[T], path: str, body: Any = None) -> T:
+        """Make or do."""
+        return read_as(kind, self.json("POST", path, body))
+
+    def put(self, kind: type[T], path: str, body: Any) -> T:
+        """Set."""
+        return read_as(kind, self.json("PUT", path, body))
+
+    def delete(self, path: str) -> Done:
+        """Cancel or remove something."""
+        return read_as(Done, self.json("DELETE", path) or {"done": ""})
+
+    def raw(self, path: str, **query: Any) -> bytes:
+        """An answer that is not JSON: a log, a table as CSV."""
+        return self.send("GET", path, None, query)
+
+    def lines(self, kind: type[T], path: str, body: Any) -> Iterator[T]:
+        """An answer that comes line by line; to stop reading it ends the work on it."""
+        with self.open("POST", path, body, patience_s=None) as answer:
+            for line in answer:
+                yield read_as(kind, json.loads(line))
+
+    def talk(self, path: str) -> Talk:
+        """A request whose body and answer go on at the same time."""
+        try:
+            return Talk.begin(self.url, f"/api/v1{path}", self.token, self.trust)
+        except CannotTalk as error:
+            raise self.refusal(error.status, error.answer, "POST", path) from None
+        except OSError as error:
+            raise ServiceUnreachable(f"no service answers at {self.url} ({error})") from error
+
+    def health(self, kind: type[T], path: str) -> T:
+        """Return the service's report about itself, also while it is not well."""
+        return read_as(kind, self.json("GET", path, api=False))
+
+    def healthy(self) -> bool:
+        """Return true if the service answers and is ready."""
+        try:
+            return bool(self.json("GET", "/healthz", api=False))
+        except WeftError:
+            return False
+
+
+PAGE = 500
+ACTIVE = ("running", "starting", "checkpointing", "preempted", "pending", "suspended")
+
+
+def every_job(client: ServiceClient, **wanted: Any) -> Iterator[JobAnswer]:
+    """All jobs that the query selects, in order of submission."""
+    after = None
+    while True:
+        page = client.get(JobList, "/jobs", limit=PAGE, after=after, **wanted)
+        yield from page.jobs
+        after = page.next
+        if after is None:
+            return
+
+
+def complete_sweeps(client: ServiceClient, jobs: list[JobAnswer]) -> list[JobAnswer]:
+    """The jobs, and beside the first of each sweep or app all others of it."""
+    apps = dict.fromkeys(job.app for job in jobs if job.app)
+    whole = {app: list(every_job(client, app=app)) for app in apps}
+    return [answer for job in jobs for answer in (whole.pop(job.app, ()) if job.app else (job,))]
+
+
+def active_jobs(client: ServiceClient, **wanted: Any) -> list[JobAnswer]:
+    """Jobs that have not ended, in order of submission; those that have are never read.
+
+    States are asked about one after the other and back again, so that a job is seen that goes from
+    one that is still to come to one that was asked about.
+    """
+    states = (*ACTIVE, *reversed(ACTIVE))
+    answers = {job.id: job for state in states for job in every_job(client, state=state, **wanted)}
+    return sorted(answers.values(), key=lambda job: job.submitted)
+
+
+Report = Callable[[str, float], None]  # of a side's label, and the part done of it
+
+
+def ask_what_if(
+    client: ServiceClient, body: dict[str, Any], progress: Report = lambda _label, _part: None
+) -> Comparison:
+    """Send a what-if and wait for its result, however long it takes."""
+    for line in client.lines(WhatIfLine, "/what-if/stream", body):
+        if line.progress is not None:
+            progress(line.progress.label, line.progress.part)
+        if line.problem is not None:
+            raise RequestRefused(line.problem.error, hint=line.problem.hint)
+        if line.result is not None:
+            return line.result
+    raise RequestRefused("the service ended before the simulation did", hint="ask again")

@@ -1,0 +1,1 @@
+"""Text and tables that a person sees in a terminal."""

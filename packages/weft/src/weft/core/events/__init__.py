@@ -1,0 +1,1 @@
+"""Facts and orders: events, actions, reports of running jobs."""

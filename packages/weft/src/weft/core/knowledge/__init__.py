@@ -1,0 +1,1 @@
+"""Knowledge about jobs beyond what they ask for."""

@@ -1,0 +1,1 @@
+"""Jobs and what they ask for, machines and how they are joined, workloads."""

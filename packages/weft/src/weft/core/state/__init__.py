@@ -1,0 +1,1 @@
+"""The scheduler's knowledge of the cluster now: a fold of events."""

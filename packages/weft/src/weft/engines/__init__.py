@@ -1,0 +1,1 @@
+"""Engines, which run jobs: one module per engine."""

@@ -1,0 +1,1 @@
+"""Received GPU time of each user, against what they were entitled to."""

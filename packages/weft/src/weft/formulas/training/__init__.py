@@ -1,0 +1,1 @@
+"""Progress of trainings: loss, batch regimes, workers and parameter servers."""

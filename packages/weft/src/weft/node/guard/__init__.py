@@ -1,0 +1,1 @@
+"""Guards that keep attempts apart: claims, locks, users, control groups, time limits."""

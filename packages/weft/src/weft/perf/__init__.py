@@ -1,0 +1,1 @@
+"""Speeds of jobs on their allocations, and costs of restarts."""

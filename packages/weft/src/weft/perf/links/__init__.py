@@ -1,0 +1,1 @@
+"""Effect of links inside nodes and between them on the speed of jobs."""

@@ -1,0 +1,1 @@
+"""Placement: the devices of a gang."""

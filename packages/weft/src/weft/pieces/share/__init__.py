@@ -1,0 +1,1 @@
+"""Sharing: jobs that use a device together."""

@@ -1,0 +1,1 @@
+"""Sizes: how much each job gets."""

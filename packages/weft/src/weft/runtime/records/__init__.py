@@ -1,0 +1,1 @@
+"""Records of what happened to every job and what it used."""

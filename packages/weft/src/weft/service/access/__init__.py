@@ -1,0 +1,1 @@
+"""Access to the API: tokens, sign-ins, limits, the audit log."""

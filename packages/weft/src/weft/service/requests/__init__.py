@@ -1,0 +1,1 @@
+"""Requests to the API: job files, sweeps, and jobs written as files again."""

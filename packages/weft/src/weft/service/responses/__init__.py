@@ -1,0 +1,1 @@
+"""Answers of the API, as dataclasses that the command line reads as well."""

@@ -1,0 +1,1 @@
+"""Changes, sent to those who watch: events, rows, and the past."""

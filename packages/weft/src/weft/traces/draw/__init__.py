@@ -1,0 +1,1 @@
+"""Distributions of synthetic workloads: arrivals, lengths, users, batch schedules."""

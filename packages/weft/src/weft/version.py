@@ -1,0 +1,3 @@
+"""The version of this package, for all that must name it."""
+
+__version__ = "0.2.0"

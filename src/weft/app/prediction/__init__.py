@@ -1,1 +1,0 @@
-"""How well predictors do on a trace, in time order and without looking ahead."""

@@ -1,1 +1,0 @@
-"""What everything shares: domain, state, the scheduling step. Only stdlib and numpy."""

@@ -1,1 +1,0 @@
-"""What happened and what should happen: events, actions, reports of running jobs."""

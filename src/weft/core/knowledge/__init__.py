@@ -1,1 +1,0 @@
-"""What may be known about a job beyond what it asks for."""

@@ -1,1 +1,0 @@
-"""What there is: jobs and what they ask for, machines and how they are joined, workloads."""

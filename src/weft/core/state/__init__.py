@@ -1,1 +1,0 @@
-"""What the scheduler knows of the cluster now: a fold of events."""

@@ -1,1 +1,0 @@
-"""What runs jobs: one module per engine."""

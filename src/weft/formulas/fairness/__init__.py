@@ -1,1 +1,0 @@
-"""What each user received, against what they were entitled to."""

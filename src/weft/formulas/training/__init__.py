@@ -1,1 +1,0 @@
-"""How trainings progress: loss, batch regimes, workers and parameter servers."""

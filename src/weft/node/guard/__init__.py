@@ -1,1 +1,0 @@
-"""What keeps attempts apart: claims, locks, users, control groups, time limits."""

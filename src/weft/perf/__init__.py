@@ -1,1 +1,0 @@
-"""How fast jobs run on what they hold, and what a restart costs."""

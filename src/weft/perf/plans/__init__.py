@@ -1,1 +1,0 @@
-"""How fast execution plans are and what memory they need."""

@@ -1,1 +1,0 @@
-"""Which jobs may start, and whether others are stopped for it."""

@@ -1,1 +1,0 @@
-"""Which jobs use a device together."""

@@ -1,1 +1,0 @@
-"""Published schedulers, one paper per file."""

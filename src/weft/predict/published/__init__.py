@@ -1,1 +1,0 @@
-"""Predictors of published schedulers, as their papers and artifacts have them."""

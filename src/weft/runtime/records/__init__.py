@@ -1,1 +1,0 @@
-"""What happened to every job and what it used."""

@@ -1,1 +1,0 @@
-"""What the API answers, as dataclasses that the command line reads as well."""

@@ -1,1 +1,0 @@
-"""What changes, sent to those who watch: events, rows, and the past."""

@@ -1,1 +1,0 @@
-"""Where the event log is kept."""

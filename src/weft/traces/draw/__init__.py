@@ -1,1 +1,0 @@
-"""What synthetic workloads are drawn with: arrivals, lengths, users, batch schedules."""

@@ -1,1 +1,0 @@
-"""Which samples per rank trains on, whatever the number of ranks."""

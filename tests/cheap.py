@@ -6,8 +6,7 @@ gives fewer jobs to those whose contract is checked.
 
 from __future__ import annotations
 
-from hypothesis import settings
-
+from tests.examples import is_thorough
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import names
 from weft.perf.sharing.colocation import Interfering, fair
@@ -32,5 +31,4 @@ def every_policy() -> tuple[str, ...]:
 
 def check_contract(policy: Policy, interfering: Interfering = fair) -> None:
     """`check_policy`, with as many jobs as users get in a thorough run and fewer in a fast one."""
-    jobs = 40 if settings().max_examples >= 100 else 16
-    check_policy(policy, jobs=jobs, interfering=interfering)
+    check_policy(policy, jobs=40 if is_thorough() else 10, interfering=interfering)

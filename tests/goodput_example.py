@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weft.perf.goodput.model import Limits, Noise, StepTime
+from weft.base.step_times import StepTime
+from weft.perf.goodput.model import BatchBounds, Noise
 
 TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
 NOISE = Noise(0.5, 2.0, 128)
-LIMITS = Limits(4096, 32, 256)
+LIMITS = BatchBounds(4096, 32, 256)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 NUMBERS = itertools.count()
@@ -35,7 +36,7 @@ def find_user() -> dict[str, str]:
     try:
         group = grp.getgrgid(pwd.getpwnam("postgres").pw_gid).gr_name
     except KeyError:
-        pytest.skip("PostgreSQL does not run as root, and there is no user `postgres`")
+        pytest.skip("PostgreSQL needs a user `postgres` here: apt-get install postgresql")
     return {"user": "postgres", "group": group}
 
 
@@ -44,8 +45,7 @@ def running_server() -> Iterator[Callable[[], str]]:
     """A function that makes a new, empty database and gives its address."""
     binaries = find_binaries()
     if binaries is None:
-        pytest.skip("PostgreSQL is not installed")
-    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+        pytest.skip("needs PostgreSQL: apt-get install postgresql")
     who = find_user()
     folder = Path(tempfile.mkdtemp(prefix="weft-pg-"))
     if who:

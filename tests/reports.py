@@ -1,4 +1,4 @@
-"""Reports of trainings, as `weft.train` sends them."""
+"""Reports of trainings, as `weft_train` sends them."""
 
 from __future__ import annotations
 

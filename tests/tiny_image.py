@@ -18,7 +18,7 @@ CONF = '[containers]\ndefault_ulimits = ["nofile=1000:1000", "nproc=1000:1000"]\
 def make_tiny_image(folder: Path) -> tuple[str, dict[str, str]]:
     """Its name, and the variables that Podman needs here; skips a test where it does not run."""
     if shutil.which("podman") is None or BUSYBOX is None:
-        pytest.skip("podman and busybox are not installed")
+        pytest.skip("needs podman and busybox: apt-get install podman busybox")
     (folder / "bin").mkdir()
     shutil.copy(BUSYBOX, folder / "bin" / "busybox")
     for name in ("sh", "sleep", "env", "cat"):

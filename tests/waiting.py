@@ -12,14 +12,16 @@ from typing import TypeVar
 Sign = TypeVar("Sign")
 
 LIMIT_S = 600.0  # on a busy machine
+FIRST_S, MOST_S = 0.02, 0.1  # between looks, which cost a processor as well
 
 
 def wait_until(true: Callable[[], Sign], what: str = "", limit_s: float = LIMIT_S) -> Sign:
     """What `true` says when it says something; AssertionError after `limit_s`."""
-    end = time.monotonic() + limit_s
+    end, pause_s = time.monotonic() + limit_s, FIRST_S
     while not (sign := true()):
         assert time.monotonic() < end, what or f"it did not happen within {limit_s:g} s"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.25, MOST_S)
     return sign
 
 

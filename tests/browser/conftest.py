@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+from tests.waiting import LIMIT_S
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="browser tests need playwright: pip install playwright"
-)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = (
     "--no-sandbox",
@@ -24,20 +20,23 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_MS = 1e3 * LIMIT_S
 # What a browser says of a service that is away, and of refusals that the page shows to its person.
 EXPECTED = ("net::ERR_", "status of 401", "status of 422")
 
-Open = Callable[..., "Page"]
+Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Not for the session: while it is open a loop runs, and no test can have its own."""
     if not CHROMIUM:
-        pytest.skip("browser tests need Chromium: apt-get install chromium")
-    playwright.expect.set_options(timeout=60_000)
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        pytest.skip("needs Chromium: apt-get install chromium")
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(
+            executable_path=CHROMIUM, args=list(FLAGS), timeout=PATIENCE_MS
+        )
         yield chromium
         chromium.close()
 
@@ -46,7 +45,7 @@ def browser() -> Iterator[Browser]:
 def open_page(browser: Browser) -> Iterator[Open]:
     """Opens pages of a browser of one's own; fails if any of them complained."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
 
     def heard(message: ConsoleMessage) -> None:
@@ -62,6 +61,6 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
     yield open_one
     for page in context.pages:  # said of tests that fail
-        print(page.url, page.inner_text("body", timeout=5_000), sep="\n")  # noqa: T201
+        print(page.url, page.inner_text("body"), sep="\n")  # noqa: T201
     context.close()
     assert not complaints

@@ -10,14 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
-from tests.integration.serving import API, LIMIT_S, submit
-from tests.waiting import read_address, wait_until
-
-pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import expect
+from tests.integration.serving import API, submit
+from tests.waiting import LIMIT_S, read_address, wait_until
 
 
 @contextmanager
@@ -43,7 +40,9 @@ def weft_serve(state: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[st
 def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Open) -> None:
     state = tmp_path / "state"
     with weft_serve(state) as (service, address):
-        with httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False) as client:
+        with httpx.Client(
+            base_url=address, timeout=LIMIT_S, trust_env=False, verify=False
+        ) as client:
             job = submit(client, name="outlives", gpus=1, command=["sleep", "600"])
             wait_until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "running")
         page = open_page(f"{address}#/jobs")
@@ -57,7 +56,7 @@ def test_the_page_shows_the_same_jobs_after_a_kill(tmp_path: Path, open_page: Op
 
     with (
         weft_serve(state, int(address.rpartition(":")[2])) as (_, again),
-        httpx.Client(base_url=again, timeout=LIMIT_S, trust_env=False) as client,
+        httpx.Client(base_url=again, timeout=LIMIT_S, trust_env=False, verify=False) as client,
     ):
         assert again == address
         expect(page.get_by_text("The service does not answer.")).to_have_count(0)

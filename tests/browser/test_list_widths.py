@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
 from tests.integration.serving import STILL, serving, submit
-
-pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import expect
 
 STATES = ("running", "starting", "checkpointing", "preempted", "pending", "suspended", "succeeded")
 ROOM = """(badge, word) => {

@@ -16,13 +16,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
-from tests.integration.serving import API, LIMIT_S, bearer, serving, submit, token
-from tests.waiting import read_address, wait_until
-
-pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import expect
+from tests.integration.serving import API, bearer, serving, submit, token
+from tests.waiting import LIMIT_S, read_address, wait_until
 
 # Two GPUs; the first is busy while the file `busy` is there, as with a training on an H200.
 LIBRARY = r"""
@@ -56,7 +54,7 @@ SERVE = """
 import sys
 from weft.app.serve.device_history import DeviceHistory
 from weft.cli.main import main
-from weft.wire.gpus import health
+from weft.wire import gpu_health as health
 health.LOOK_S = DeviceHistory.every_s = 0.3
 sys.argv[0] = "weft"
 main()
@@ -67,7 +65,7 @@ main()
 def driver(tmp_path: Path) -> dict[str, str]:
     """The environment of a machine with two GPUs."""
     if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+        pytest.skip("needs a C compiler: apt-get install gcc")
     folder = tmp_path / "driver"
     folder.mkdir()
     (folder / "nvml.c").write_text(LIBRARY)
@@ -112,7 +110,7 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
     state, busy = tmp_path / "state", Path(driver["BUSY"])
     with (
         service_with_gpus(driver, state) as address,
-        httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False) as client,
+        httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False, verify=False) as client,
     ):
 
         def series(gpu: int, counter: str) -> list[float | None]:
@@ -136,7 +134,7 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
 
     with (
         service_with_gpus(driver, state) as address,
-        httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False) as client,
+        httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False, verify=False) as client,
     ):
         assert 0.97 in series(0, "sm")
 

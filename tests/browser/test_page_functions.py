@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.browser.conftest import PATIENCE_MS
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
+WEB = Path(__file__).resolve().parents[2] / "packages" / "weft" / "src" / "weft" / "service" / "web"
 HOUR, DAY = 3600, 86400
 Call = Callable[..., Any]
 
@@ -37,7 +39,7 @@ def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     context = browser.new_context(timezone_id="UTC", locale="en-GB")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         page = context.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
@@ -225,6 +227,20 @@ def test_a_start_that_is_at_hand_is_not_told_in_parts_of_a_second(
     call: Call, seconds: float, text: str
 ) -> None:
     assert call("format", "startsIn", seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (60, 3600, "1 min to 1 h"),
+        (27_061, 27_062, "7 h 31 min"),
+        (60, None, "1 min to no end in sight"),
+    ],
+)
+def test_a_range_of_starts_that_reads_the_same_at_both_ends_is_one(
+    call: Call, low: float, high: float | None, text: str
+) -> None:
+    assert call("format", "range", low, high) == text
 
 
 def test_a_day_is_left_out_only_where_it_is_the_clusters_own(page: Page) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from playwright.sync_api import expect
 
 import weft
 from tests.browser.conftest import Open
+from tests.waiting import wait_until
 from weft.report.html import write_report
-
-pytest.importorskip("playwright.sync_api")
-pytest.importorskip("plotly")
-from playwright.sync_api import expect
 
 BOXES = """chart => [...chart.querySelectorAll('.point, .textpoint text')].map((one) => {
   const box = one.getBoundingClientRect();
@@ -38,15 +35,19 @@ def test_labels_of_completion_times_by_size_never_cover_each_other(
     write_report(weft.compare("tiny-20", policies, cluster="2x8:v100"), tmp_path / "report.html")
     page = open_page(f"file://{tmp_path}/report.html")
     chart = page.locator("#jct-by-size")
-    expect(chart.locator(".point").first).to_be_attached()
-    wide = chart.locator(".textpoint text").count()
+    dots, labels = chart.locator(".point"), chart.locator(".textpoint text")
+    expect(dots.first).to_be_attached()
 
+    def settle(labelled: int) -> None:
+        """A chart is drawn again in steps after its page was given another width."""
+        expect(labels).to_have_count(labelled)
+        wait_until(lambda: not covered(chart.evaluate(BOXES)), "no label covers another")
+
+    wide = dots.count()
     assert wide >= len(policies)
-    assert covered(chart.evaluate(BOXES)) == []
+    settle(wide)
     page.set_viewport_size({"width": 420, "height": 860})
-    expect(chart.locator(".textpoint text")).to_have_count(0)  # the hover tells
-    assert covered(chart.evaluate(BOXES)) == []
+    settle(0)  # the hover tells
     page.set_viewport_size({"width": 1400, "height": 860})
-    expect(chart.locator(".textpoint text")).to_have_count(wide)
-    assert covered(chart.evaluate(BOXES)) == []
+    settle(wide)
     page.close()

@@ -6,20 +6,16 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Open
 from tests.integration.serving import API, serving
 from tests.waiting import wait_until
 
-pytest.importorskip("playwright.sync_api")
-pytest.importorskip("torch")
-from playwright.sync_api import expect
-
 TRAINING = """
 import sys, time
 import torch
-import weft.train as wt
+import weft_train as wt
 
 job = wt.init(report_every_s=0.1)
 model = torch.nn.Linear(8, 1)

@@ -9,24 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 import weft
 from tests.browser.conftest import Open
-from tests.integration.serving import (
-    API,
-    FAST,
-    STILL,
-    Running,
-    bearer,
-    serving,
-    submit,
-    token,
-)
+from tests.integration.serving import API, FAST, STILL, Running, bearer, serving, submit, token
 from tests.waiting import wait_until
 from weft.app.serve.live import Settings
-
-pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import expect
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 MARKUP = "<img src=x onerror=alert(1)>\u202e\u001b[31m"
@@ -229,7 +218,7 @@ def test_the_page_comes_back_with_the_service(open_page: Open) -> None:
     first = Running(Settings(engine=STILL, port=0))
     address = first.begin()
     port = int(address.rpartition(":")[2])
-    with httpx.Client(base_url=address, trust_env=False) as client:
+    with httpx.Client(base_url=address, trust_env=False, verify=False) as client:
         submit(client, name="before", gpus=1)
     page = open_page(f"{address}#/jobs")
     expect(page.get_by_role("link", name="before")).to_be_visible()
@@ -238,7 +227,7 @@ def test_the_page_comes_back_with_the_service(open_page: Open) -> None:
     expect(page.get_by_text("The service does not answer.")).to_be_visible()
     second = Running(Settings(engine=STILL, port=port))
     second.begin()
-    with httpx.Client(base_url=address, trust_env=False) as client:
+    with httpx.Client(base_url=address, trust_env=False, verify=False) as client:
         submit(client, name="after", gpus=1)
 
     expect(page.get_by_role("link", name="after")).to_be_visible()

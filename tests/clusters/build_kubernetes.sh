@@ -40,10 +40,12 @@ done
 work=$(mktemp -d "${TMPDIR:-/tmp}/weft-kubernetes.XXXXXX")
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 cd "$work"
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-echo "deb-src http://deb.debian.org/debian $release main" >sources.list
-mkdir lists
-private="-o Dir::Etc::sourcelist=$work/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=$work/lists"
+# Sources of packages come from where this machine has its packages; its own lists are left alone.
+mkdir parts lists
+cp /etc/apt/sources.list.d/*.sources parts/ 2>/dev/null || true
+sed -i 's/^Types:.*/Types: deb-src/' parts/*.sources 2>/dev/null || true
+cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null | sed -n 's/^deb /deb-src /p' >sources.list
+private="-o Dir::Etc::sourcelist=$work/sources.list -o Dir::Etc::sourceparts=$work/parts -o Dir::State::lists=$work/lists"
 # shellcheck disable=SC2086
 apt-get $private -o APT::Sandbox::User=root update -qq
 # shellcheck disable=SC2086

@@ -28,9 +28,8 @@ from pathlib import Path
 
 from weft.core.errors import WeftError
 from weft.engines.kubernetes.access import read_kubeconfig
-from weft.engines.kubernetes.api import MISSING, Api, ApiError, Object
+from weft.engines.kubernetes.api import MISSING, Api, ApiError, Object, Watching
 from weft.engines.kubernetes.nodes import DEVICE, PRODUCT, quantity
-from weft.engines.kubernetes.pod_watch import Watching
 
 log = logging.getLogger(__name__)
 

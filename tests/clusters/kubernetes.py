@@ -29,7 +29,7 @@ from pathlib import Path
 from tests.clusters.kubelet import processes_of
 from weft.core.errors import WeftError
 from weft.engines.kubernetes.access import read_kubeconfig
-from weft.engines.kubernetes.api import Api, Unreachable
+from weft.engines.kubernetes.api import Api, ApiServerUnreachable
 from weft.engines.kubernetes.nodes import DEVICE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ SCHEDULER = "kube-scheduler"
 NAMESPACE = "weft"
 LOST_S = 6  # a node is lost when its lease was not renewed for so long; elsewhere 40
 CALM_S = 2.0  # what the server takes to see that leases were not renewed while it was away
-PATIENCE_S = 200.0
+PATIENCE_S = 600.0
 NO_PLAIN_PORT = 24  # the release from which on nothing listens without TLS
 CLAIMS = 34  # that from which on devices can be claimed (DRA)
 EVICTS_APART = 29  # that from which on a controller of its own evicts the pods of lost nodes
@@ -311,7 +311,7 @@ class KubernetesCluster:
             self.api.get("/api/v1/namespaces/kube-system")
             self.api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/admin")
         except WeftError as error:
-            if isinstance(error, Unreachable) or "not found" in error.what:
+            if isinstance(error, ApiServerUnreachable) or "not found" in error.what:
                 return False
             raise
         return True

@@ -24,17 +24,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
-from weft.engines.attempts.spawn import spawn_command
+from weft.engines.attempts.own_processes import spawn_command
 from weft.engines.ray.starting import (
     NodeSetup,
     head_command,
+    make_token,
     ray_environment,
     worker_command,
 )
-from weft.engines.ray.token import make_token
 from weft.wire.processes import descendants, kill_all, start_time
 
 PORT = 26379
@@ -47,8 +46,6 @@ NODES = ("a1:a100:2", "a2:a100:2")
 @cache
 def why_not() -> str:
     """Why a cluster cannot be brought up here; empty if it can."""
-    if find_spec("ray") is None:
-        return "ray is not installed: pip install 'weft[ray]'"
     if os.geteuid() != 0:
         return "a network namespace of its own needs root"
     if missing := [tool for tool in ("unshare", "nsenter", "ip") if shutil.which(tool) is None]:

@@ -18,11 +18,11 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.ports import free_ports
 from weft.wire.processes import descendants, find_tagged, kill_all, start_time
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo"
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge"
 NODES = ("a1", "a2", "t1", "t2")
 GPUS = 4
-UP_S = 60.0
+UP_S = 600.0
 STEP = "slurmstepd"  # runs a step, and outlives its slurmd
 SBIN = "/usr/sbin:/sbin"
 
@@ -59,7 +59,7 @@ SwitchType=switch/none
 ReturnToService=2
 SlurmdTimeout={lost_s}
 KillWait=5
-MinJobAge=60
+MinJobAge=86400
 MaxJobCount=20000
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=0,batch_sched_delay=0
@@ -144,7 +144,7 @@ class SlurmCluster:
             CONF.format(
                 host=socket.gethostname().split(".")[0],
                 folder=self.folder,
-                ports=_free_ports(len(NODES) + 1),
+                ports=free_ports(len(NODES) + 1),
                 user=_user(),
                 lost_s=self.lost_s,
                 accounting=self.accounting,
@@ -245,14 +245,6 @@ def _name(pid: int) -> str:
 
 def _user() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def main() -> None:

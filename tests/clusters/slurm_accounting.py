@@ -12,11 +12,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.clusters.slurm import SBIN, SlurmCluster, _free_ports, _kill, missing
+from tests.clusters.slurm import SBIN, SlurmCluster, _kill, missing
+from tests.ports import free_ports
 
 PROGRAMS = ("slurmdbd", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
 INSTALL = "apt-get install -y --no-install-recommends slurmdbd mariadb-server"
-WAIT_S = 60.0
+WAIT_S = 600.0
 CONF = """AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
 CommunicationParameters=NoInAddrAny
@@ -51,7 +52,7 @@ def what_is_missing() -> str:
 @contextmanager
 def accounted_cluster(folder: Path) -> Iterator[SlurmCluster]:
     """Slurm that knows accounts; `sacctmgr -i` adds them, with SLURM_CONF of its environment."""
-    port, dbd = _free_ports(2)
+    port, dbd = free_ports(2)
     cluster = replace(SlurmCluster(folder), accounting=SLURM.format(dbd=dbd, folder=folder))
     (folder / "log").mkdir(parents=True)
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.papers.plans.plan_tables import KIND, load_measured
+from benchmarks.plan_tables import KIND, load_measured
 
 from weft.core.model.execution import read_execution
 from weft.core.model.job import Config, Job, JobId

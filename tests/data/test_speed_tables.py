@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.perf.goodput.tuned import on, run
+from packages.weft.tests.perf.goodput.tuned import on, run
 
-from weft.perf.goodput.adaptive import Tuner
+from weft.perf.goodput.adaptive import AdaptiveJob
 from weft.perf.goodput.tables import read_tables
 from weft.perf.throughputs import load_published, read_throughputs
 
 pytestmark = pytest.mark.data
 
 
-def test_isolated_jobs_take_as_long_as_in_the_authors_simulator(data: Path) -> None:
-    models = read_tables(data / "sia" / "profiles")
+def test_isolated_jobs_take_as_long_as_in_the_authors_simulator(
+    data: Callable[[str], Path],
+) -> None:
+    models = read_tables(data("sia/profiles"))
     kinds = {"aws": "t4", "rtx": "rtx", "dgx-ext": "a100"}
-    cases = json.loads((data / "sia" / "isolated_jct.json").read_text())
+    cases = json.loads(data("sia/isolated_jct.json").read_text())
 
     off = {}
     for case in cases:
-        tuner = Tuner(models[case["model"]], 1000.0)
+        tuner = AdaptiveJob(models[case["model"]], 1000.0)
         tuner.begin(on(*case["placement"]), kinds[case["gpu"]])
         took = run(tuner, now=tuner.table.restart_s)
         off[case["model"], case["gpu"], *case["placement"]] = took / case["jct_s"] - 1.0
@@ -38,8 +41,10 @@ def test_isolated_jobs_take_as_long_as_in_the_authors_simulator(data: Path) -> N
         assert max(abs(off[model, gpu, 1]) for gpu in kinds) < 0.002
 
 
-def test_the_published_tables_say_what_their_documentation_does(data: Path) -> None:
-    models = read_tables(data / "sia" / "profiles")
+def test_the_published_tables_say_what_their_documentation_does(
+    data: Callable[[str], Path],
+) -> None:
+    models = read_tables(data("sia/profiles"))
 
     assert {"bert", "cifar10", "deepspeech2", "imagenet", "yolov3"} <= set(models)
     cifar10 = models["cifar10"]
@@ -56,10 +61,12 @@ def test_the_published_tables_say_what_their_documentation_does(data: Path) -> N
 
 
 @pytest.mark.parametrize("table", ["simulation", "physical"])
-def test_the_shipped_tables_are_those_of_the_authors(data: Path, table: str) -> None:
+def test_the_shipped_tables_are_those_of_the_authors(
+    data: Callable[[str], Path], table: str
+) -> None:
     name = {"simulation": "simulation", "physical": "physical_cluster"}[table]
 
-    official = read_throughputs(data / "gavel" / f"{name}_throughputs.json")
+    official = read_throughputs(data(f"gavel/{name}_throughputs.json"))
 
     for kind, rates in load_published(table).alone.items():
         assert rates == pytest.approx(official.alone[kind], rel=1e-5)

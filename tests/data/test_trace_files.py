@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +12,12 @@ import numpy.typing as npt
 import pytest
 
 from weft.core.model.trace import Trace
-from weft.traces.draw.recipe import Want
+from weft.traces.draw.recipe import DrawSettings
 from weft.traces.options import Options
 from weft.traces.read import load
 from weft.traces.synthetic.calibrated import draw
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
-
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(not DATA.is_dir(), reason=f"no data at {DATA}; set WEFT_DATA"),
-]
-
-
-def data(path: str) -> Path:
-    file = DATA / path
-    if not file.exists():
-        pytest.skip(f"{path} is not among the data")
-    return file
+pytestmark = pytest.mark.data
 
 
 @pytest.mark.parametrize(
@@ -44,7 +31,7 @@ def data(path: str) -> Path:
         ("traces/alibaba-gpu-v2023/openb_pod_list_default.csv.gz", 7_063, None),
         ("traces/alibaba-gpu-v2023/openb_pod_list_multigpu50.csv.gz", 7_973, None),
         ("traces/research-workloads/chronus/trace_job_Philly_SLO.csv.gz", 30_735, None),
-        ("traces/research-workloads/rubick/workload-base.csv", 406, None),
+        ("rubick/trace-base.csv", 406, None),
         ("traces/standard/venus-sept.csv.gz", 24_171, None),
         ("traces/standard/saturn-syn-week.csv.gz", 29_416, None),
         ("muri/traces/trace1.csv", 1_494, 383_326.8),
@@ -62,7 +49,7 @@ def data(path: str) -> Path:
     ],
 )
 def test_public_files_load_with_their_published_totals(
-    path: str, jobs: int, gpu_hours: float | None
+    data: Callable[[str], Path], path: str, jobs: int, gpu_hours: float | None
 ) -> None:
     trace = load(data(path))
 
@@ -80,7 +67,7 @@ def test_public_files_load_with_their_published_totals(
     ],
 )
 def test_regimes_made_from_shockwaves_tables_are_those_of_its_profiles(
-    trace: str, tables: str, profile: str, gpu_hours: float
+    data: Callable[[str], Path], trace: str, tables: str, profile: str, gpu_hours: float
 ) -> None:
     options = Options(tables=str(data(f"shockwave/{tables}_throughputs.json")))
     made = load(data(f"shockwave/{trace}.trace"), options)
@@ -92,14 +79,14 @@ def test_regimes_made_from_shockwaves_tables_are_those_of_its_profiles(
     assert made.gpu_seconds / 3600 == pytest.approx(gpu_hours, abs=0.1)
 
 
-def test_one_set_of_a_combined_file_is_a_workload() -> None:
+def test_one_set_of_a_combined_file_is_a_workload(data: Callable[[str], Path]) -> None:
     trace = load(data("traces/standard/philly-160.csv.gz"), Options(subset="3"))
 
     assert len(trace) == 160
 
 
 @pytest.mark.slow
-def test_all_of_philly_loads() -> None:
+def test_all_of_philly_loads(data: Callable[[str], Path]) -> None:
     trace = load(data("traces/philly/philly_jobs_subset.csv.gz"))
 
     assert len(trace) == 82_247
@@ -107,7 +94,9 @@ def test_all_of_philly_loads() -> None:
 
 
 @pytest.mark.slow
-def test_all_of_venus_loads_in_some_times_what_its_rows_alone_take() -> None:
+def test_all_of_venus_loads_in_some_times_what_its_rows_alone_take(
+    data: Callable[[str], Path],
+) -> None:
     from time import process_time
 
     path = data("traces/normalized/helios_venus.csv.gz")
@@ -133,10 +122,10 @@ def test_all_of_venus_loads_in_some_times_what_its_rows_alone_take() -> None:
         *(f"helios_{name}" for name in ("venus", "earth", "saturn", "uranus")),
     ],
 )
-def test_generators_match_the_reference_samples(key: str) -> None:
+def test_generators_match_the_reference_samples(data: Callable[[str], Path], key: str) -> None:
     reference = load(data(f"traces/synthetic-samples/{key}_20k.csv.gz"))
 
-    drawn = draw(Want(seed=1, jobs=20_000, load=0.8, gpus=100_000, limit=100_000), key=key)
+    drawn = draw(DrawSettings(seed=1, jobs=20_000, load=0.8, gpus=100_000, limit=100_000), key=key)
 
     seconds, gpus = columns(reference)
     sizes = np.array([d.gpus * d.share for d in drawn.demands])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import weft
+import weft_client
 from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
 from tests.clusters.slurm import SlurmCluster, missing
 from tests.integration.users import open_folder
@@ -72,7 +73,8 @@ def python() -> Iterator[str]:
     """An interpreter with Weft that all users can run; with PyTorch, where that is installed."""
     torch = find_spec("torch")
     packages = [Path(torch.origin).parents[1]] if torch and torch.origin else []
-    path = ":".join(map(str, [Path(weft.__file__).parents[1], *packages]))
+    ours = [Path(str(package.__file__)).parents[1] for package in (weft, weft_client)]
+    path = ":".join(map(str, [*ours, *packages]))
     with open_folder() as folder:
         for real in filter(None, (sys.executable, shutil.which("python3", path="/usr/bin:/bin"))):
             wrapper = folder / "python"

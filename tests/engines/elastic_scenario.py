@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.waiting import wait_until
-from weft.cli.connect.client import Client
-from weft.cli.connect.own_service import free_port
+from weft.cli.connect.client import ServiceClient
 from weft.service.responses.answers import JobAnswer, Made
 from weft.wire.attempt import CLAIM, folder_of
 
@@ -32,8 +32,8 @@ class Service:
     _process: subprocess.Popen[bytes] | None = None
 
     @property
-    def client(self) -> Client:
-        return Client(f"http://127.0.0.1:{self.port}", token="")
+    def client(self) -> ServiceClient:
+        return ServiceClient(f"http://127.0.0.1:{self.port}", token="")
 
     def start(self) -> None:
         self.state.mkdir(parents=True, exist_ok=True)
@@ -48,10 +48,7 @@ class Service:
                 env={**os.environ, "WEFT_TOKEN": ""},
             )
         process = self._process
-        wait_until(
-            lambda: process.poll() is not None or self.client.healthy(),
-            "it answers",
-        )
+        wait_until(lambda: process.poll() is not None or self.client.healthy(), "it answers")
         assert process.poll() is None, (self.state / "service.log").read_text()[-2000:]
 
     def end(self, how: int = signal.SIGTERM) -> None:
@@ -82,10 +79,7 @@ def train_through_it_all(
     try:
         name = submit(service.client, state)
         wait_until(lambda: size(service.job(name)) >= 2, "it was grown")
-        wait_until(
-            lambda: bool(service.epochs(name, service.job(name).attempt)),
-            "it trains",
-        )
+        wait_until(lambda: bool(service.epochs(name, service.job(name).attempt)), "it trains")
 
         _restart_service(service, name)
         _lose_a_node(service, name, kill_node)
@@ -139,7 +133,7 @@ def _lose_a_node(service: Service, name: str, kill_node: Callable[[str], None]) 
     assert min(service.epochs(name, now.attempt)) > 0, "it began from the beginning"
 
 
-def submit(client: Client, folder: Path, epochs: int = 100_000) -> str:
+def submit(client: ServiceClient, folder: Path, epochs: int = 100_000) -> str:
     body = {
         "command": [sys.executable, str(SCRIPT)],
         "workdir": str(folder),

@@ -13,7 +13,7 @@ from tests.clusters.kubernetes import KubernetesCluster, release
 from tests.engines.elastic_scenario import Service, running_where
 from tests.house.test_helm_chart import objects
 from tests.waiting import wait_until
-from weft.engines.kubernetes.api import Unreachable
+from weft.engines.kubernetes.api import ApiServerUnreachable
 from weft.service.responses.answers import Made
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def test_a_drain_waits_until_jobs_have_saved_and_left(
         (drained,) = running_where(service.job(job))
         pods = running_pods(kubernetes, drained)
 
-        with pytest.raises(Unreachable, match="disruption budget"):  # 429: try again later
+        with pytest.raises(ApiServerUnreachable, match="disruption budget"):  # 429: try again later
             evict(kubernetes, pods[0])
         assert not (tmp_path / "saved").exists()
         words = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=50s")

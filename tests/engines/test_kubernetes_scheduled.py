@@ -15,13 +15,7 @@ from weft.core.errors import EngineError
 from weft.core.events.event import Resized, Started, Stopped
 from weft.engines.kubernetes.api import Object
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.testing.engine_resize import (
-    TRAIN,
-    begin_training,
-    change_ranks,
-    stop_training,
-    train_on,
-)
+from weft.testing.engine_resize import TRAIN, begin_training, change_ranks, stop_training, train_on
 from weft.testing.engine_subject import session, shell_job, shell_subject
 
 pytestmark = pytest.mark.slow
@@ -130,7 +124,6 @@ def test_pods_claim_devices_that_a_driver_published_and_the_scheduler_allocates(
 def test_a_training_grows_and_shrinks_by_the_devices_that_its_pods_claim(
     published: KubernetesCluster, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
     made = engine(published, tmp_path / "state", f"claim/{DRIVER}")
 
     def given() -> Given:

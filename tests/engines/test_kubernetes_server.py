@@ -14,15 +14,15 @@ import yaml
 
 from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, release, wait_until
 from tests.house.test_helm_chart import FULL, objects
+from tests.waiting import LIMIT_S
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Away, Gang, Part, Phase
+from weft.engines.fleet.port import AttemptPart, AttemptPhase, ControllerUnreachable, Gang
 from weft.engines.kubernetes.access import read_kubeconfig
-from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError
+from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError, Watching
 from weft.engines.kubernetes.cluster import KubernetesCluster as Manager
-from weft.engines.kubernetes.cluster import Machines
-from weft.engines.kubernetes.pod_watch import Watching
-from weft.engines.kubernetes.pods import Mount, Site
+from weft.engines.kubernetes.cluster import NodeReader
+from weft.engines.kubernetes.pods import Mount, PodSettings
 
 pytestmark = pytest.mark.slow
 OWNER = "0123456789ab"
@@ -47,14 +47,15 @@ def manager(
     classes: dict[str, str] | None = None,
 ) -> Manager:
     access = read_kubeconfig(cluster.kubeconfig)
-    site = Site("", access.namespace, "none", python=str(script), mounts=(Mount("/tmp"),))
+    site = PodSettings("", access.namespace, "none", python=str(script), mounts=(Mount("/tmp"),))
     site = replace(site, priority_classes=classes or {})
-    return Manager(Api(access), site, Machines(file=nodes))
+    return Manager(Api(access), site, NodeReader(file=nodes))
 
 
 def gang(job: str, seconds: float, *nodes: str, gpus: int = 1) -> Gang:
     parts = [
-        Part(NodeId(node), tuple(range(gpus)), 1.0, 1.0, Path(f"/tmp/{seconds}")) for node in nodes
+        AttemptPart(NodeId(node), tuple(range(gpus)), 1.0, 1.0, Path(f"/tmp/{seconds}"))
+        for node in nodes
     ]
     return Gang(JobId(job), 1, job, "t", tuple(parts))
 
@@ -65,10 +66,10 @@ async def end(it: Manager, some: Gang) -> None:
     await it.close()
 
 
-async def until(it: Manager, key: tuple[JobId, int], phase: Phase | None) -> None:
-    async with asyncio.timeout(60):
+async def until(it: Manager, key: tuple[JobId, int], phase: AttemptPhase | None) -> None:
+    async with asyncio.timeout(LIMIT_S):
         while True:
-            seen = (await it.look()).get(key)
+            seen = (await it.poll()).get(key)
             if (seen.phase if seen else None) is phase:
                 return
             await asyncio.sleep(0.05)
@@ -129,7 +130,7 @@ def test_a_gang_is_made_seen_and_ended(kubernetes: KubernetesCluster, script: Pa
         await it.open(OWNER)
         await it.submit(some)
         await it.submit(some)
-        await until(it, some.key, Phase.RUNNING)
+        await until(it, some.key, AttemptPhase.RUNNING)
         assert len(kubernetes.api.get(PODS)["items"]) == 2
 
         await it.cancel(some.key)
@@ -151,7 +152,7 @@ def test_pods_have_events_of_their_own_and_the_class_of_their_jobs_priority(
         for priority in ("normal", "spot"):
             some = replace(gang(priority, 1000, "a1"), priority=priority)
             await it.submit(some)
-            await until(it, some.key, Phase.RUNNING)
+            await until(it, some.key, AttemptPhase.RUNNING)
         pods = kubernetes.api.get(PODS)["items"]
         for priority in ("normal", "spot"):
             await it.cancel((JobId(priority), 1))
@@ -213,9 +214,9 @@ def test_a_kubelet_that_has_no_device_left_refuses_the_pod(
         await it.open(OWNER)
         await it.submit(some)
 
-        await until(it, some.key, Phase.LOST)
+        await until(it, some.key, AttemptPhase.LOST)
 
-        assert "nvidia.com/gpu" in (await it.look())[some.key].reason
+        assert "nvidia.com/gpu" in (await it.poll())[some.key].reason
         await end(it, some)
 
     asyncio.run(scenario())
@@ -228,13 +229,13 @@ def test_processes_outlive_their_kubelet_and_the_next_one_knows_them(
         it, some = manager(kubernetes, script), gang("kept", 1000, "t2")
         await it.open(OWNER)
         await it.submit(some)
-        await until(it, some.key, Phase.RUNNING)
+        await until(it, some.key, AttemptPhase.RUNNING)
 
         kubernetes.kill_kubelet("t2")
         kubernetes.start_node("t2")
         kubernetes.wait_for_nodes()
 
-        assert (await it.look())[some.key].phase is Phase.RUNNING
+        assert (await it.poll())[some.key].phase is AttemptPhase.RUNNING
         await end(it, some)
 
     asyncio.run(scenario())
@@ -254,7 +255,7 @@ def test_without_the_right_to_read_nodes_their_list_can_be_given(
         await it.open(OWNER)
         assert [node.node.id for node in await it.nodes()] == ["a1", "t1", "t2"]
         await it.submit(some)
-        await until(it, some.key, Phase.ENDED)
+        await until(it, some.key, AttemptPhase.ENDED)
         await it.cancel(some.key)
         await it.close()
 
@@ -273,26 +274,26 @@ def test_while_the_server_is_away_nothing_is_known_and_nothing_is_lost(
         await it.open(OWNER)
         await it.submit(ends)
         await it.submit(stays)
-        await until(it, stays.key, Phase.RUNNING)
+        await until(it, stays.key, AttemptPhase.RUNNING)
 
         kubernetes.stop_server()
-        with pytest.raises(Away, match="Kubernetes API at"):
-            async with asyncio.timeout(60):
+        with pytest.raises(ControllerUnreachable, match="Kubernetes API at"):
+            async with asyncio.timeout(LIMIT_S):
                 while True:
-                    await it.look()
+                    await it.poll()
                     await asyncio.sleep(0.05)
-        with pytest.raises(Away):
+        with pytest.raises(ControllerUnreachable):
             await it.submit(gang("late", 1, "a1"))
         await asyncio.to_thread(kubernetes.start_server)
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             while True:
                 try:
-                    await until(it, ends.key, Phase.ENDED)
+                    await until(it, ends.key, AttemptPhase.ENDED)
                     break
-                except Away:
+                except ControllerUnreachable:
                     await asyncio.sleep(0.1)
-        assert (await it.look())[stays.key].phase is Phase.RUNNING
+        assert (await it.poll())[stays.key].phase is AttemptPhase.RUNNING
         for some in (ends, stays):
             await it.cancel(some.key)
             await until(it, some.key, None)

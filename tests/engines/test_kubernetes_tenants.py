@@ -18,7 +18,7 @@ from weft.core.model.job import Job
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.testing.engine_subject import Session, session, shell_job, shell_subject
+from weft.testing.engine_subject import EngineSession, session, shell_job, shell_subject
 
 pytestmark = pytest.mark.slow
 TENANTS = ("vision", "nlp")
@@ -54,7 +54,7 @@ def job_of(tenant: str, script: str = "true") -> Job:
     return replace(shell_job(f"of-{tenant}", 1, script), tenant=tenant)
 
 
-def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[Session]:
+def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[EngineSession]:
     return session(shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0))
 
 

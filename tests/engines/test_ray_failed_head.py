@@ -9,7 +9,7 @@ import pytest
 
 from tests.clusters.ray import why_not
 from weft.core.errors import EngineError
-from weft.engines.ray import head
+from weft.engines.ray import starting as head
 from weft.engines.ray.starting import NodeSetup
 from weft.wire.processes import find_tagged
 

@@ -16,9 +16,8 @@ import pytest
 
 from tests.clusters.ray import why_not
 from tests.engines.elastic_scenario import Service, running_where, submit
-from tests.waiting import wait_until
-from weft.engines.ray.head import find_head, need_head
-from weft.engines.ray.starting import NodeSetup
+from tests.waiting import LIMIT_S, wait_until
+from weft.engines.ray.starting import NodeSetup, find_head, need_head
 from weft.service.responses.answers import Done
 from weft.wire.processes import descendants, start_time
 
@@ -75,7 +74,7 @@ def test_a_machine_joins_trains_without_a_shared_folder_and_leaves_in_good_order
             node.send_signal(signal.SIGTERM)
             wait_until(lambda: running_where(service.job(name)) == ["h1"], "it moved to h1")
 
-            assert node.wait(120) == 0
+            assert node.wait(LIMIT_S) == 0
             assert "n2 has left" in (tmp_path / "join.log").read_text()
             assert saved
             again = service.job(name).attempt
@@ -113,7 +112,7 @@ def test_a_machine_is_called_a_node_only_when_the_cluster_lists_it(
             )
             assert node.poll() is None
             node.send_signal(signal.SIGTERM)
-            assert node.wait(120) == 0
+            assert node.wait(LIMIT_S) == 0
     finally:
         os.kill(controller, signal.SIGCONT)
         end_head(tmp_path)

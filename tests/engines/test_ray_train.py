@@ -13,7 +13,6 @@ from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-INSTALL = "pip install 'ray[train,tune]'"
 
 # What both trainings begin with: `begin` is the epoch at which this attempt goes on.
 START = """
@@ -22,7 +21,7 @@ from pathlib import Path
 import ray.train
 from ray.train import Checkpoint, RunConfig
 from ray.train.torch import TorchTrainer
-from weft.train.ray import Elastic, ask_workers
+from weft_train.ray import Elastic, ask_workers
 
 def begin():
     kept = ray.train.get_checkpoint()
@@ -112,13 +111,7 @@ def wait_for_success(client: Client, job: str, state: Path) -> str:
     return output
 
 
-def require(*modules: str) -> None:
-    for module in modules:
-        pytest.importorskip(module, reason=f"{module} is not installed: {INSTALL}")
-
-
 def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
-    require("ray", "pyarrow")
     with serving("processes:nodes=2,slots=2", tmp_path / "state", "fifo") as client:
         job = drive(client, LONG, tmp_path)
         wait_until(lambda: (get(client, f"/jobs/{job}")["saved_step"] or 0) > 1, "it saves", 900.0)
@@ -135,7 +128,6 @@ def test_it_leaves_a_drained_node_and_goes_on_elsewhere(tmp_path: Path) -> None:
 def test_it_has_as_many_workers_as_weft_gave_and_goes_on_where_it_was(
     script: str, expected: str, tmp_path: Path
 ) -> None:
-    require("ray", "pyarrow", "tensorboardX")
     with serving("local:slots=2,cpu=true,warm=false", tmp_path / "state", "fifo") as client:
         job = drive(client, script, tmp_path, retries=1)
 

@@ -17,7 +17,7 @@ from tests.integration.users import open_folder, system_user
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Finished
 from weft.core.model.job import Job, JobId
-from weft.engines.slurm.associations import are_enforced, check_association, read_associations
+from weft.engines.slurm.accounts import are_enforced, check_association, read_associations
 from weft.engines.slurm.engine import SlurmEngine
 from weft.engines.slurm.script import SbatchOptions
 from weft.testing.engine_subject import session, shell_job, shell_subject
@@ -91,10 +91,7 @@ def test_slurm_accounts_a_job_to_its_person_and_account(state: Path, python: str
     subprocess.run(["sacctmgr", "-i", *allow], check=True, capture_output=True)
     asyncio.run(life())
 
-    seen = subprocess.check_output(
-        ["squeue", "-h", "-t", "all", "-o", "%u|%a|%q"],
-        text=True,
-    )
+    seen = subprocess.check_output(["squeue", "-h", "-t", "all", "-o", "%u|%a|%q"], text=True)
     assert sorted(seen.split()) == sorted(jobs)
 
 

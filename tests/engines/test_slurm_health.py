@@ -58,8 +58,8 @@ exec {python} -P -c '
 import sys
 from pathlib import Path
 from weft.node import agent
-from weft.node.measuring import health
-from weft.wire.gpus import health as gpus
+from weft.node.measuring import outside as health
+from weft.wire import gpu_health as gpus
 health.EVERY_S, gpus.LOOK_S = 2.0, 0.5
 sys.exit(agent.main(Path(sys.argv[1])))
 ' "$last"
@@ -82,7 +82,7 @@ while True:
 def make_driver(folder: Path) -> None:
     """The library in a folder, for LD_LIBRARY_PATH."""
     if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+        pytest.skip("needs a C compiler: apt-get install gcc")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "nvml.c").write_text(LIBRARY)
     target = str(folder / "libnvidia-ml.so.1")

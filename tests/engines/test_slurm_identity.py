@@ -20,7 +20,7 @@ from weft.core.events.event import Failed, Finished, Started, Stopped
 from weft.core.model.job import Job
 from weft.engines.slurm.engine import SlurmEngine
 from weft.service.routes.jobs.logs import read_at
-from weft.testing.engine_subject import Check, Tenant, session, shell_job, shell_subject
+from weft.testing.engine_subject import Check, EngineTenant, session, shell_job, shell_subject
 from weft.wire.attempt import EVENTS, STOP, folder_of
 from weft.wire.identity import Identity
 
@@ -72,8 +72,8 @@ def test_slurm_keeps_the_contract_for_persons(
     subject = shell_subject(
         lambda: SlurmEngine(site / "state", python=python, users=users, accounts=accounts),
         tenants=(
-            Tenant("nobody", users["nobody"].uid, "vis"),
-            Tenant("daemon", users["daemon"].uid, "nlp"),
+            EngineTenant("nobody", users["nobody"].uid, "vis"),
+            EngineTenant("daemon", users["daemon"].uid, "nlp"),
         ),
         charged=charged,
         where="$SLURMD_NODENAME",

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 from weft.app.engine import build_engine
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import NodeId
-from weft.engines.slurm.pools import read_pools
+from weft.engines.slurm.pilot import read_pools
 from weft.service.responses.answers import Made
 
 ENGINE = "slurm:mode=pilot,nodes=vision:a1/nlp:a2+t1,accounts=vision:vis/nlp:nlp"

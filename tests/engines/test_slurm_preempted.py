@@ -12,7 +12,7 @@ import pytest
 from tests.clusters.slurm import SlurmCluster, missing
 from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
-from weft.engines.fleet.port import Phase
+from weft.engines.fleet.port import AttemptPhase
 from weft.engines.slurm.answers import SlurmJob, see
 from weft.service.responses.answers import Made
 
@@ -70,5 +70,5 @@ def test_a_preempted_job_goes_on_elsewhere_and_has_not_failed(tmp_path: Path, mo
 def test_a_preempted_job_was_taken_away() -> None:
     seen = see([SlurmJob("1", "PREEMPTED", "", "a1")])
 
-    assert seen.phase is Phase.LOST
+    assert seen.phase is AttemptPhase.LOST
     assert "preempted" in seen.reason

@@ -11,7 +11,7 @@ from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
 from weft.core.model.job import NodeId
 from weft.engines.fleet.port import Closing
-from weft.engines.slurm.reservations import LEAD_S, Reservations, read_reservations
+from weft.engines.slurm.clients import LEAD_S, Reservations, read_reservations
 from weft.engines.slurm.script import SbatchOptions
 from weft.service.responses.answers import Made, Nodes
 

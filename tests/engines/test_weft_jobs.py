@@ -92,7 +92,7 @@ def test_a_job_is_applied_run_shown_and_told(service: Service, person: Person) -
     person.apply("net", run="echo hello", gpus=2, kinds=["a100"])
 
     person.await_phase("net", "Succeeded")
-    person.kubectl("wait", "--for=condition=complete", "weftjob/net", "--timeout=30s")
+    person.kubectl("wait", "--for=condition=complete", "weftjob/net", "--timeout=600s")
 
     status = person.status("net")
     job = service.job(status["job"])

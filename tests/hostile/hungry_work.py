@@ -24,6 +24,10 @@ def fill_memory(_report: Report) -> int:
     return len(bytearray(8 << 30))
 
 
+def make_a_mistake(_report: Report) -> None:
+    raise KeyError("maybe")
+
+
 def end_process(_report: Report) -> None:
     os._exit(3)
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packages.weft.tests.service.access.test_audit import entry, numbers
 
 from tests.integration.serving import API, STILL, serving
-from tests.unit.service.access.test_audit import entry, numbers
-from weft.service.access.audit import AuditLog, Wanted
+from weft.service.access.audit import AuditFilter, AuditLog
 
 REFUSED = 401
 
@@ -29,12 +29,12 @@ def test_whoever_is_refused_again_and_again_puts_nothing_out_that_was_done(path:
 
     log.record(entry(500))
 
-    entries = numbers(log.find(Wanted(), 1000))
+    entries = numbers(log.find(AuditFilter(), 1000))
     assert (entries[0], entries[-1]) == (0, 500)
     assert entries == sorted(entries)
     assert len(entries) < 20  # the refused ones have a limit of their own
-    assert numbers(log.find(Wanted(), 2)) == [499, 500]
-    assert 0 not in numbers(log.find(Wanted(failed=True), 1000))
+    assert numbers(log.find(AuditFilter(), 2)) == [499, 500]
+    assert 0 not in numbers(log.find(AuditFilter(failed=True), 1000))
 
 
 def test_nor_where_nothing_is_kept_on_disk() -> None:
@@ -43,7 +43,7 @@ def test_nor_where_nothing_is_kept_on_disk() -> None:
     for number in range(1, 20_002):
         log.record(entry(number, REFUSED))
 
-    assert numbers(log.find(Wanted(), 100_000))[0] == 0
+    assert numbers(log.find(AuditFilter(), 100_000))[0] == 0
 
 
 @pytest.mark.parametrize("torn", [b'{"at": 1.0, "tok', b"\xff\x00", b"[]", b'{"at": 1}', b"\n\n"])
@@ -57,7 +57,7 @@ def test_a_line_that_was_cut_off_costs_itself_alone(path: Path, torn: bytes) -> 
     log = AuditLog(path)
     log.record(entry(2))
 
-    assert numbers(log.find(Wanted(), 10)) == [1, 2]
+    assert numbers(log.find(AuditFilter(), 10)) == [1, 2]
 
 
 def test_a_disk_that_takes_half_a_line_costs_that_line_alone(
@@ -69,7 +69,7 @@ def test_a_disk_that_takes_half_a_line_costs_that_line_alone(
         log.record(entry(1))
     log.record(entry(2))
 
-    assert numbers(log.find(Wanted(), 10)) == [2]
+    assert numbers(log.find(AuditFilter(), 10)) == [2]
 
 
 def test_without_a_file_left_to_open_it_grows_and_is_put_aside_later(
@@ -85,9 +85,9 @@ def test_without_a_file_left_to_open_it_grows_and_is_put_aside_later(
         for number in range(20):
             log.record(entry(number))
 
-    assert numbers(log.find(Wanted(), 100)) == list(range(20))
+    assert numbers(log.find(AuditFilter(), 100)) == list(range(20))
     log.record(entry(20))
-    assert numbers(log.find(Wanted(), 100)) == list(range(21))
+    assert numbers(log.find(AuditFilter(), 100)) == list(range(21))
     assert path.stat().st_size < 600
 
 
@@ -98,7 +98,7 @@ def test_what_others_put_aside_is_followed_by_a_new_file(path: Path, tmp_path: P
 
     log.record(entry(2))
 
-    assert numbers(log.find(Wanted(), 10)) == [2]
+    assert numbers(log.find(AuditFilter(), 10)) == [2]
     assert b'"at":1.0' in (tmp_path / "elsewhere").read_bytes()
 
 

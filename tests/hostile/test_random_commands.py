@@ -10,6 +10,7 @@ import pytest
 from benchmarks.random_commands.fence import fenced, served, try_commands, try_one
 from benchmarks.random_commands.files import FILES
 
+from tests.seeds import varied
 from weft.core.errors import InvalidConfig
 from weft.perf.sharing.device_models import read_measured
 
@@ -90,7 +91,7 @@ def test_a_table_of_pairs_that_is_too_deep_is_named(tmp_path: Path) -> None:
 
 
 def test_random_commands_end_without_a_traceback() -> None:
-    findings = try_commands(COUNT, seed=5)
+    findings = try_commands(COUNT, seed=varied(5))
     gc.collect()
 
     assert not findings.tracebacks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.random_requests import fire
 
 from tests.integration.serving import API, serving, submit
+from tests.seeds import varied
 
 COUNT = 600
 
@@ -14,7 +15,7 @@ def test_random_requests_are_answered_and_the_service_goes_on() -> None:
         for number in range(5):
             submit(client, id=f"job{number}", gpus=1)
 
-        seen, wrong = fire(client, COUNT, seed=7)
+        seen, wrong = fire(client, COUNT, seed=varied(7))
 
         assert not wrong
         assert sum(seen.values()) == COUNT

@@ -14,12 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clusters.ray import why_not
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from weft.core.errors import InvalidConfig
 from weft.engines.machine.job_environment import select_allowed
-from weft.engines.ray.head import need_head
-from weft.engines.ray.starting import NodeSetup, ray_environment
-from weft.engines.ray.token import LONGEST, check_token, make_token, read_token, write_token
+from weft.engines.ray.starting import (
+    LONGEST,
+    NodeSetup,
+    check_token,
+    make_token,
+    need_head,
+    ray_environment,
+    read_token,
+    write_token,
+)
 from weft.wire.processes import start_time
 
 PORT = 26411
@@ -121,7 +128,7 @@ def test_who_has_another_token_is_no_node_and_asks_nothing(tmp_path: Path) -> No
             env = {**os.environ, **ray_environment(token)}
             asking = subprocess.Popen(ask, env=env, stderr=subprocess.DEVNULL)
             try:
-                listed[who] = asking.wait(20 if who != "ours" else 120)
+                listed[who] = asking.wait(20 if who != "ours" else LIMIT_S)
             except subprocess.TimeoutExpired:
                 asking.kill()
                 listed[who] = asking.wait()

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from tests.integration.serving import API, LIMIT_S, bearer, serving, token
+from tests.integration.serving import API, bearer, serving, token
+from tests.waiting import LIMIT_S
 from weft.service.access.page_sessions import COOKIE, PageSessions
-from weft.service.access.tokens import Tokens
+from weft.service.access.tokens import TokenFile
 from weft.service.budget.intake import JsonCount, TooMuch
 
 JOB = {"gpus": 1, "hints": {"duration_s": 3600}}
@@ -87,7 +88,7 @@ def test_the_next_header_of_a_connection_is_cut_off_too(client: httpx.Client) ->
 
 def test_a_hostile_cookie_costs_what_a_harmless_one_costs() -> None:
     """Backslashes in quotes took time by their square."""
-    sessions = PageSessions(None, Tokens(None))
+    sessions = PageSessions(None, TokenFile(None))
 
     def spend(value: str) -> float:
         headers = Headers({"cookie": f"{COOKIE}={value}", "x-weft-page": "1"})
@@ -105,8 +106,7 @@ def test_a_hostile_cookie_costs_what_a_harmless_one_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"[" * 20_000, b'{"a":' * 20_000, b"[" + b"1," * 500_000, b"[" + b'"",' * 200_000],
+    "body", [b"[" * 20_000, b'{"a":' * 20_000, b"[" + b"1," * 500_000, b"[" + b'"",' * 200_000]
 )
 def test_json_that_is_deep_or_holds_much_is_refused_unparsed(
     client: httpx.Client, body: bytes, monkeypatch: pytest.MonkeyPatch
@@ -260,3 +260,33 @@ def test_a_tenants_sweep_may_have_an_id_and_a_long_name(closed: tuple[httpx.Clie
     assert second["name"] == "n" * 126 + ".1"
     assert second["app"] == answer.json()["id"]
     assert (longer.status_code, outside.status_code) == (422, 422)
+
+
+# ---- what a request costs the loop
+
+
+def test_jobs_that_wait_for_too_many_are_refused_with_their_number(client: httpx.Client) -> None:
+    grid = {"grid": {"x": list(range(1000))}}
+    sweep = client.post(f"{API}/jobs", json={**JOB, "command": ["true"], "sweep": grid}).json()
+    afters = [{"ok": [sweep["id"]], "any": [name]} for name in sweep["jobs"][:101]]
+    jobs = [{**JOB, "command": ["true"], "after": after} for after in afters]
+
+    refused = client.post(f"{API}/jobs/batch", json={"jobs": jobs})
+    taken = client.post(f"{API}/jobs/batch", json={"jobs": jobs[:2]})
+
+    assert refused.status_code == 422
+    assert "more than 100,000 together" in refused.json()["error"]
+    assert taken.status_code == 201
+
+
+def test_long_turns_are_counted_by_route_and_tenant(
+    closed: tuple[httpx.Client, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, admin = closed
+    monkeypatch.setattr("weft.service.budget.turns.LONG_S", 0.0)
+    client.get(f"{API}/jobs", headers=bearer(admin))
+
+    shown = client.get("/metrics", headers=bearer(admin)).text
+
+    assert 'weft_long_turns_total{route="GET /api/v1/jobs",tenant="*"} ' in shown
+    assert "weft_loop_turn_seconds_longest" in shown

@@ -19,17 +19,17 @@ from starlette.datastructures import Headers
 import weft.service
 from tests.integration.serving import API, serving
 from weft.app.serve.private_file import write_private
+from weft.base.errors import WireError
 from weft.core.codec.event_lines import readable_line
 from weft.core.errors import StoreError
 from weft.core.events.event import PolicyChanged
 from weft.core.spec.registry import read_spec
 from weft.node.attempt_log import BURST, Journal
 from weft.service.access.page_sessions import COOKIE, MOST_OF_ONE, PageSessions
-from weft.service.access.tokens import Tokens
+from weft.service.access.tokens import TokenFile
 from weft.service.budget.intake import ENDLESS
 from weft.service.routes import API as ROUTERS
 from weft.service.routes.jobs.sessions import Duplex
-from weft.wire.errors import WireError
 from weft.wire.terminal import RESIZE, Frames, read_window, window
 
 
@@ -42,7 +42,7 @@ def client() -> Iterator[httpx.Client]:
 def test_every_session_may_last_longer_than_a_body_may_take() -> None:
     """Shells ended after half a minute: their route was not named."""
     sessions = [
-        f"/api/v1{route.path}"
+        route.path
         for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute) and get_type_hints(route.endpoint).get("return") is Duplex
@@ -54,7 +54,7 @@ def test_every_session_may_last_longer_than_a_body_may_take() -> None:
 
 
 def test_signing_in_again_and_again_signs_nobody_else_out() -> None:
-    tokens = Tokens(None)
+    tokens = TokenFile(None)
     ann, ben = (tokens.create("admin", "", name)[0].caller for name in ("ann", "ben"))
     sessions = PageSessions(None, tokens)
     hers = sessions.begin(ann)
@@ -114,7 +114,7 @@ def test_a_token_that_cannot_be_kept_is_refused_not_an_error_of_ours(
     def fail(*_: object) -> None:
         raise StoreError("tokens.json cannot be written: No space left on device")
 
-    monkeypatch.setattr(Tokens, "_keep", fail)
+    monkeypatch.setattr(TokenFile, "_keep", fail)
 
     answer = client.post(f"{API}/tokens", json={"role": "admin"})
 

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from weft.base.errors import WireError
+from weft.base.tokens import Ask, Free, FromCoordinator, Granted, Inspect, Join
 from weft.node.tokens.coordinator import FIRST_S, Coordinator
-from weft.node.tokens.disciplines import DISCIPLINES, discipline
-from weft.node.tokens.groups import within_groups
+from weft.node.tokens.disciplines import DISCIPLINES, discipline, within_groups
 from weft.node.tokens.members import MOST_TOKENS, MOST_WAITING, Key
-from weft.wire.errors import WireError
-from weft.wire.tokens import Ask, Free, FromCoordinator, Granted, Inspect, Join
 
 HONEST, STRANGER = Key(1), Key(2)
 GPU = ("gpu:0",)

@@ -11,14 +11,14 @@ from weft.app.serve.live import Settings
 from weft.core.model.job import Job, JobId
 from weft.service.access.tokens import ANYBODY
 from weft.service.main import create_app
-from weft.service.streams import live_updates, watch_rows
+from weft.service.streams import live_updates
 
 JOBS, WATCHERS = 1_200, 40
 
 
 def test_rows_are_described_once_however_many_come(monkeypatch: pytest.MonkeyPatch) -> None:
     described = 0
-    usual = watch_rows.row_of
+    usual = live_updates.row_of
 
     def count(*args: Any) -> Any:
         nonlocal described

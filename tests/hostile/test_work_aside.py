@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -15,10 +16,12 @@ from weft.runtime.aside.messages import TookTooMuch
 from weft.runtime.aside.process import AsideProcess
 from weft.service.budget.aside import Aside
 
+CPU_S = 0.5
+
 
 @pytest.fixture
 def process() -> Iterator[AsideProcess]:
-    made = AsideProcess(cpu_s=0.5, memory_gb=2.0)
+    made = AsideProcess(cpu_s=CPU_S, memory_gb=2.0)
     yield made
     made.close()
 
@@ -29,10 +32,13 @@ def process() -> Iterator[AsideProcess]:
 def test_what_takes_too_much_is_ended_and_the_next_is_done(
     process: AsideProcess, hungry: object
 ) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with pytest.raises(TookTooMuch):
         process.run(hungry)  # type: ignore[arg-type]
 
     assert process.run(hungry_work.count) != os.getpid()
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert spent < 20 * CPU_S, "it was ended by the clock and not for what it took"
 
 
 def test_what_ends_its_process_is_told_as_that(process: AsideProcess) -> None:
@@ -40,6 +46,16 @@ def test_what_ends_its_process_is_told_as_that(process: AsideProcess) -> None:
         process.run(hungry_work.end_process)
 
     assert process.run(hungry_work.count) == process.pid
+
+
+def test_a_mistake_of_ours_is_told_as_that_and_ends_nothing(process: AsideProcess) -> None:
+    """It was told as work that took too much: the process was ended as it ended."""
+    assert process.run(hungry_work.count) == (first := process.pid)
+
+    with pytest.raises(EngineError, match="KeyError"):
+        process.run(hungry_work.make_a_mistake)
+
+    assert process.run(hungry_work.count) == first
 
 
 def test_errors_and_progress_come_back(process: AsideProcess) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from weft.cli.commands.cluster.serve import serve
-from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
+from weft.cli.options.serve import ConfigFile, defaults_of, options_of
 from weft.engines.kubernetes.pods import read_mounts
 
 ROOT = Path(__file__).resolve().parents[2]

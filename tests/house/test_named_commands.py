@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.house.sources import modules, nodes
+from tests.house.sources import all_modules, nodes
 from tests.house.test_docs import PAGES, name_of
 
 from weft.cli.commands.simulate.list import PartName
-from weft.cli.main import commands
+from weft.cli.main import ALIASES, commands
 
 NAMED = re.compile(r"`+(weft(?: [^`]*)?)`+")
 TYPED = re.compile(r"^(?:\$ )?(weft .*)$", re.MULTILINE)
@@ -55,9 +55,10 @@ def wrong(line: str) -> str:
         elif hasattr(command, "commands"):
             if PLACEHOLDER.search(word) or "|" in word:
                 break
-            if word not in command.commands:
+            name = ALIASES.get(word, word) if command is ROOT else word
+            if name not in command.commands:
                 return f"{command.name} has no command {word}"
-            command = command.commands[word]
+            command = command.commands[name]
         elif command is ROOT_LIST and not PLACEHOLDER.search(word) and word not in KINDS:
             return f"list does not know {word}"
     return ""
@@ -66,7 +67,7 @@ def wrong(line: str) -> str:
 def test_commands_that_the_code_names_exist() -> None:
     named = [
         (path.name, line)
-        for path in modules()
+        for path in all_modules()
         for text in texts(path)
         for line in NAMED.findall(text)
     ]

@@ -10,8 +10,10 @@ from weft.cli.main import COMMANDS
 from weft.formulas.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
-SRC = ROOT / "src" / "weft"
-POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+SRC = ROOT / "packages" / "weft" / "src" / "weft"
+POINTS = tomllib.loads((ROOT / "packages" / "weft" / "pyproject.toml").read_text())["project"][
+    "entry-points"
+]
 REGISTERED = [
     (group, name, where.partition(":")[0])
     for group in ("weft.policies", "weft.engines", "weft.predictors", "weft.wrappers")
@@ -24,10 +26,9 @@ NAMED = {"jobs", "finished", "failed", "avg_jct_h", "avg_queue_h", "decisions"}
 
 # Parts that are also used as plain values, and by whom.
 WIRED = {
-    ("weft.predictors", "app/serve/hinted_or_alike.py"),
+    ("weft.predictors", "app/serve/predicting.py"),
     ("weft.predictors", "testing/check.py"),
-    ("weft.predictors", "testing/rules/play.py"),
-    ("weft.predictors", "app/prediction/evaluate.py"),
+    ("weft.predictors", "app/evaluate.py"),
 }
 
 
@@ -96,7 +97,9 @@ def test_a_metric_is_named_nowhere_else() -> None:
 
 
 def test_contributing_names_places_that_exist() -> None:
-    rows = re.findall(r"`(src/weft/[\w/]+(?:\.py)?/?)", text_of(ROOT / "CONTRIBUTING.md"))
+    rows = re.findall(
+        r"`(packages/weft/src/weft/[\w/]+(?:\.py)?/?)", text_of(ROOT / "CONTRIBUTING.md")
+    )
 
     missing = [row for row in rows if "NAME" not in row and not (ROOT / row).exists()]
     assert len(rows) >= 6

@@ -6,19 +6,13 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.house.sources import SRC, modules, nodes, parsed
+from tests.house.sources import all_modules, name_file, name_module, nodes, parsed
 
 # What users import: the few modules whose purpose is to gather names.
-DOORS = {"__init__.py", "policy.py", "testing/__init__.py", "train/__init__.py"}
+DOORS = {"__init__.py", "policy.py", "testing/__init__.py", "train.py", "weft_train/__init__.py"}
 
 
-def name_of(path: Path) -> str:
-    """The module's dotted name."""
-    parts = path.relative_to(SRC.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {name_of(path): path for path in modules()}
+MODULES = {name_module(path): path for path in all_modules()}
 
 
 def handed_on(tree: ast.Module) -> Iterator[str]:
@@ -45,7 +39,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = {f"{node.module}.{name.name}" for name in node.names} & MODULES.keys()
             names |= inside or {node.module}
-    return (names & MODULES.keys()) - {name_of(path)}
+    return (names & MODULES.keys()) - {name_module(path)}
 
 
 def find_circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
@@ -80,10 +74,9 @@ def find_circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
 
 def test_no_module_hands_on_the_names_of_another() -> None:
     wrong = {
-        path.relative_to(SRC).as_posix(): names
-        for path in modules()
-        if path.relative_to(SRC).as_posix() not in DOORS
-        and (names := sorted(handed_on(parsed(path))))
+        name_file(path): names
+        for path in all_modules()
+        if name_file(path) not in DOORS and (names := sorted(handed_on(parsed(path))))
     }
 
     assert not wrong, "import each name from the module that defines it"

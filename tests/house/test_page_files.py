@@ -10,9 +10,9 @@ import pytest
 
 from weft.service.routes.people.pages import page_files
 
-WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
+WEB = Path(__file__).resolve().parents[2] / "packages" / "weft" / "src" / "weft" / "service" / "web"
 VENDOR = WEB / "vendor"
-CHECKER = WEB.parents[3] / "tests" / "browser" / "vendor"
+CHECKER = Path(__file__).resolve().parents[1] / "browser" / "vendor"
 MOST_BYTES = 500_000
 OURS = sorted([*WEB.glob("*.html"), *(WEB / "js").rglob("*.js"), *(WEB / "css").glob("*.css")])
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.sources import SRC, modules, nodes
+from tests.house.sources import ROOT, all_modules, name_file, nodes, parsed
 
-ROOT = SRC.parents[1]
 # What to avoid, and what to say.
 AVOID = {
     r"\bhand(ed|s|ing)? in\b": "submit",
@@ -54,6 +53,7 @@ PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "examples").rglob("*.md"),
+    *(ROOT / "packages").rglob("*.md"),
 ]
 
 
@@ -71,7 +71,7 @@ def problems(text: str, avoid: dict[str, str] = AVOID) -> list[str]:
 def test_modules_use_the_words_of_the_glossary() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} {problem}: {' '.join(text.split())[:80]}"
-        for path in modules()
+        for path in all_modules()
         for line, text in texts(path)
         for problem in problems(text, AVOID_IN_MODULES)
     ]
@@ -126,7 +126,7 @@ def test_numbers_of_gpus_take_the_right_plural() -> None:
     """`1 GPUs` is what an f-string of a number and a plural says one day."""
     wrong = [
         f"{path.name}:{node.lineno} {ast.unparse(node)}"
-        for path in modules()
+        for path in all_modules()
         for node in nodes(path)
         if isinstance(node, ast.JoinedStr) and _counts_without_plural(node.values)
     ]
@@ -143,7 +143,7 @@ def _counts_without_plural(parts: list[ast.expr]) -> bool:
     )
 
 
-SCRIPTS = ROOT / "src" / "weft" / "service" / "web" / "js"
+SCRIPTS = ROOT / "packages" / "weft" / "src" / "weft" / "service" / "web" / "js"
 COUNTED = re.compile(r"\$\{[^{}]*\blength\)*\} [a-z]+s\b")  # `${jobs.length} jobs`
 
 
@@ -163,3 +163,123 @@ def test_a_number_without_its_plural_is_found() -> None:
     assert COUNTED.search("beside ${(one.beside ?? []).length} others")
     assert COUNTED.search("${number(lines.length)} lines")
     assert not COUNTED.search('${count(jobs.length, "job")} are left')
+
+
+# Names of functions and methods that we no longer use, and what to call them.
+OLD_NAMES = {
+    "begin_anew": "reset",
+    "copied": "pickle_state",
+    "deepen_all": "deepen_sleep",
+    "go_on": "resume",
+    "hand_in": "submit_job",
+    "hear": "on_message, or what is read",
+    "lie_down_again": "resume_sleep",
+    "look": "poll, or what is looked for",
+    "resize_jobs": "size_cluster",
+    "settle_in": "apply_spec",
+    "sift": "validate",
+    "stand": "pause, or what is found",
+    "story": "history",
+    "take_in": "apply_events",
+    "take_up": "read_requests",
+    "welcome": "fast_start",
+}
+# Actors of Ray that an older version started answer to this name.
+STILL_CALLED = {"engines/ray/runner.py": "look", "node/agent.py": "_welcome"}
+# Class names with two meanings: messages on a wire, and answers of the API, keep theirs.
+ON_A_WIRE = {"base/messages.py", "service/responses", "service/requests"}
+# One thing for each framework: `from weft_train.lightning import Elastic`.
+FOR_FRAMEWORKS = {f"weft_train/{name}.py" for name in ("huggingface", "lightning", "ray")}
+
+
+def defined(path: Path) -> Iterator[tuple[int, str]]:
+    """Every function and method of a module by its line."""
+    for node in nodes(path):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.name
+
+
+def test_functions_have_none_of_the_names_of_before() -> None:
+    wrong = [
+        f"{name_file(path)}:{line} {name}: say {OLD_NAMES[name.lstrip('_')]!r}"
+        for path in all_modules()
+        for line, name in defined(path)
+        if name.lstrip("_") in OLD_NAMES and STILL_CALLED.get(name_file(path)) != name
+    ]
+
+    assert not wrong
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    places: dict[str, set[str]] = {}
+    for path in all_modules():
+        place = name_file(path)
+        for node in parsed(path).body:
+            wired = any(place.startswith(part) for part in ON_A_WIRE | FOR_FRAMEWORKS)
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not wired:
+                places.setdefault(node.name, set()).add(place)
+
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_what_no_interface_documents_says_what_it_does() -> None:
+    """A method that overrides one, or does what a protocol says, needs no text of its own."""
+    documented, wrong = set[str](), []
+    methods = [
+        (f"{name_file(path)}:{method.lineno} {node.name}", method)
+        for path in all_modules()
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for method in node.body
+        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    documented = {method.name for _, method in methods if ast.get_docstring(method)}
+    wrong = [
+        f"{where}.{method.name}"
+        for where, method in methods
+        if not method.name.startswith("_") and method.name not in documented | UNDOCUMENTED
+    ]
+
+    assert not wrong
+
+
+# What libraries call, and fields of protocols whose names say it.
+UNDOCUMENTED = {
+    *("connection_lost", "connection_made", "data_received", "render"),
+    *("bootstrap", "decide_ms", "max_local", "max_nodes", "metrics", "min_local", "node_gpus"),
+}
+
+
+# A docstring is read alone, in a hover or a search result.
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+QUESTION = re.compile(
+    r"(What|Whether|How|Where|When|Which|Who|Whom|Whose|Why)\b(?!-)"
+    r"|(The same|Those|They|Of (a|an|each|the)|By the|It (is|was|has|gives)) "
+)
+
+
+def asks(docstring: str | None) -> bool:
+    return QUESTION.match(docstring or "") is not None
+
+
+def test_no_docstring_begins_with_a_question_or_leans_on_the_one_above() -> None:
+    asking = [
+        f"{name_file(path)}:{node.body[0].lineno} {ast.get_docstring(node)}"
+        for path in all_modules()
+        for node in nodes(path)
+        if isinstance(node, DOCUMENTED) and asks(ast.get_docstring(node))
+    ]
+
+    assert not asking, "say what it returns or does: `Return ...`, an imperative or a noun"
+
+
+def test_a_question_is_noticed() -> None:
+    assert asks("What a rank of this attempt says.")
+    assert asks("Whether a job waits.")
+    assert asks("The same for all jobs together.")
+    assert asks("Of a job on a GPU kind.")
+    assert asks("Those that ended first.")
+    assert asks("It is known already.")
+    assert not asks("What-ifs, worked out in another process.")
+    assert not asks("Handle one message from a rank.")
+    assert not asks(None)

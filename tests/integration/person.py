@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-LIMIT_S = 180.0
+from tests.waiting import LIMIT_S
 
 
 class Person:

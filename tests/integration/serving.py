@@ -6,18 +6,19 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
-from weft.app.serve.limits import Limits
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
+from weft.app.serve.rules import TenantLimits
 from weft.service.main import serve_async
 
 FAST = "simulated:cluster=2x4:a100+1x4:t4,speed=3600"
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=0.001"  # nothing ends while a test looks
-LIMIT_S = 180.0
 API = "/api/v1"
 
 
@@ -68,11 +69,17 @@ def serving(
     engine: str = STILL,
     state: Path | None = None,
     policy: str | None = None,
-    limits: Limits | None = None,
+    limits: TenantLimits | None = None,
+    decide_in: Literal["worker", "service"] = "service",
+    verify_s: float | None = None,
 ) -> Iterator[httpx.Client]:
-    kept = limits or Limits()
-    service = Running(Settings(engine=engine, state=state, policy=policy, port=0, limits=kept))
-    with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+    """A client of a service; a `worker` that decides costs a second to start, so few have one."""
+    settings = Settings(engine=engine, state=state, policy=policy, port=0, decide_in=decide_in)
+    settings = replace(settings, limits=limits or TenantLimits(), verify_s=verify_s)
+    service = Running(settings)
+    with httpx.Client(
+        base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
+    ) as client:
         yield client
     service.end()
 
@@ -106,6 +113,6 @@ def get(client: httpx.Client, path: str, **query: Any) -> Any:
 def fetch(url: str) -> str:
     """A page that a job serves; empty while it does not."""
     try:
-        return httpx.get(url, timeout=10.0).raise_for_status().text
+        return httpx.get(url, timeout=LIMIT_S, verify=False).raise_for_status().text
     except httpx.HTTPError:
         return ""

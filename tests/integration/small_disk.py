@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
+
 INSIDE = "WEFT_TEST_IN_NAMESPACE"
-LIMIT_S = 300.0
 
 
 def on_a_small_disk(check: Callable[[Path], None], folder: Path, kb: int) -> None:

@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import pytest
 from typer.testing import CliRunner
 
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from weft.cli.main import cli
 
-LIMIT_S = 120.0
 CONFIG = """
 engine = "simulated:cluster=2x4:a100,speed=1"
 policy = "fifo:backfill=true"
@@ -152,8 +150,6 @@ def test_the_administrators_path(tmp_path: Path) -> None:
 
 
 def test_the_researchers_path(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
-    pytest.importorskip("plotly")
     person = Person(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
 
@@ -182,6 +178,6 @@ def test_the_researchers_path(tmp_path: Path) -> None:
     assert "finishes jobs fastest" in page or "about as fast" in page
     assert "weft compare log.jsonl" in page
     assert len(page.encode()) < 2_000_000
-    now, more = then["policies"]["fifo"], then["policies"]["fifo, 1x8:v100 more"]
+    now, more = then["policies"]["las"], then["policies"]["las, 1x8:v100 more"]
     assert more["avg_queue_h"] < now["avg_queue_h"]
     assert printed.splitlines() == ["4 ['fifo', 'srtf']", "80"]

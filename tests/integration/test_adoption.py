@@ -17,13 +17,13 @@ from weft.store.sqlite import SqliteStore
 RANK = """
 import os, sys, time
 from pathlib import Path
-from weft.wire.client import Client
-from weft.wire.environment import Environment
-from weft.wire.messages import Hello, Leaving, Saved, Stop
+from weft.base.client import AgentConnection
+from weft.base.environment import Environment
+from weft.base.messages import Hello, Leaving, Saved, Stop
 
 asked, may_leave = map(Path, sys.argv[1:])
 env = Environment.read()
-agent = Client(env.agent, Hello(env.job, env.attempt, env.number, os.getpid()))
+agent = AgentConnection(env.agent, Hello(env.job, env.attempt, env.number, os.getpid()))
 for step in (10, 20):
     agent.send(Saved(step, 0, ""))
 while not any(isinstance(message, Stop) for message in agent.poll()):

@@ -108,9 +108,7 @@ def test_the_same_setup_gives_the_same_result() -> None:
     assert run_one(setup).as_dict(timing=False) == run_one(setup).as_dict(timing=False)
 
 
-def test_the_log_of_events_is_written_whole_and_folds_into_an_empty_cluster(
-    tmp_path: Path,
-) -> None:
+def test_the_log_of_events_is_written_whole_and_folds_into_an_empty_cluster(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
 
     run_one(replace(SETUP, events=path))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.serving import FAST, STILL
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
 from weft.core.errors import EngineError
 from weft.core.job_objects import JobObject
@@ -72,11 +73,11 @@ async def service_on(state: Path, engine: str = STILL) -> AsyncIterator[Context]
         yield app.state.context
 
 
-async def look(service: Context, objects: Objects, times: int = 3) -> None:
+async def poll(service: Context, objects: Objects, times: int = 3) -> None:
     """As one service does, which forgets all of it when it ends."""
     following = AppliedJobs(service, objects)
     for _ in range(times):
-        await following.look()
+        await following.poll()
 
 
 def test_an_object_is_one_job_of_its_tenant_after_restarts_too(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_an_object_is_one_job_of_its_tenant_after_restarts_too(tmp_path: Path) -
     async def life() -> None:
         for _ in range(2):
             async with service_on(tmp_path) as service:
-                await look(service, objects)
+                await poll(service, objects)
                 (status,) = service.driver.jobs()
                 assert status.record.job.id == job_id(applied()) == "vision:net-0b7c11"
                 assert status.record.job.tenant == "vision"
@@ -105,12 +106,12 @@ def test_what_cannot_be_written_is_tried_again_and_submitted_once(tmp_path: Path
             objects.away = True
             for _ in range(2):
                 try:
-                    await following.look()
+                    await following.poll()
                 except EngineError as error:
                     assert "away" in error.what
             assert service.driver.jobs() == []  # it is not ours before we have claimed it
             objects.away = False
-            await look(service, objects)
+            await poll(service, objects)
             assert len(service.driver.jobs()) == 1
 
     asyncio.run(life())
@@ -123,12 +124,12 @@ def test_deletion_cancels_and_the_object_goes_when_the_job_has_left(tmp_path: Pa
 
     async def life() -> None:
         async with service_on(tmp_path, FAST) as service:
-            await look(service, objects)
+            await poll(service, objects)
             objects.change("0b7c-11", deleted=True)
             following = AppliedJobs(service, objects)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LIMIT_S):
                 while objects.there:
-                    await following.look()
+                    await following.poll()
                     await asyncio.sleep(0.01)
             (status,) = service.driver.jobs()
             assert status.state == "cancelled"
@@ -143,7 +144,7 @@ def test_a_refusal_names_the_field_and_is_no_job(tmp_path: Path) -> None:
 
     async def life() -> None:
         async with service_on(tmp_path) as service:
-            await look(service, objects)
+            await poll(service, objects)
             assert service.driver.jobs() == []
 
     asyncio.run(life())
@@ -161,7 +162,7 @@ def test_a_job_that_the_log_does_not_know_is_not_submitted_again(tmp_path: Path)
 
     async def life() -> None:
         async with service_on(tmp_path) as service:
-            await look(service, objects)
+            await poll(service, objects)
             assert service.driver.jobs() == []
 
     asyncio.run(life())

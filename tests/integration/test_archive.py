@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from weft.core import scheduler
 from weft.core.errors import EngineError, StoreError
 from weft.core.events.event import Event
@@ -22,12 +23,12 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
-from weft.predict.history import History
+from weft.predict.history import HistoryPredictor
 from weft.runtime.deciding.decider import Decider, InProcess
 from weft.runtime.loop import driver as driver_module
-from weft.runtime.loop import log_failure
+from weft.runtime.loop import messages as log_failure
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records import archive as shelving
+from weft.runtime.records import job_records as shelving
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.recovery import recover as recovering
 from weft.runtime.recovery.recover import Recovered, freeze, recover
@@ -37,7 +38,7 @@ from weft.store.sqlite import SqliteStore
 
 
 def knowledge() -> Knowledge:
-    return Knowledge(History())
+    return Knowledge(HistoryPredictor())
 
 
 def make() -> Scheduler:
@@ -255,7 +256,7 @@ def test_a_disk_that_stays_full_while_the_log_is_read_again_is_waited_for(
             monkeypatch.setattr(store.ended, "reset", dropped)
             with pytest.raises(EngineError, match="cannot write its log"):
                 await driver.submit(Job(JobId("refused")))
-            async with asyncio.timeout(300.0):
+            async with asyncio.timeout(LIMIT_S):
                 while driver._unwritten is not None:
                     await asyncio.sleep(0.01)
                 await run_jobs(driver, 100, 3)

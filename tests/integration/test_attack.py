@@ -19,14 +19,15 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, LIMIT_S, bearer, token
+from tests.integration.serving import API, bearer, token
 from tests.integration.test_local_details import job
 from tests.integration.test_local_hostile import listening_at
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import EngineError, InvalidConfig, did_you_mean
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
-from weft.engines import local
+from weft.engines.machine import local_manager
 from weft.runtime.loop.file_limit import LEAST, raise_file_limit
 from weft.runtime.records.job_records import JobRecord, row_of
 from weft.service.access.tokens import ANYBODY
@@ -35,7 +36,7 @@ from weft.service.jobs import job_names
 from weft.service.main import create_app
 from weft.service.routes.jobs.jobs import PART
 from weft.service.streams.event_json import Rendered
-from weft.store.sqlite import Reading, SqliteStore
+from weft.store.sqlite import SqliteReader, SqliteStore
 
 HALF_OPEN, FILES = 1_100, 1_024
 ENDED = 21_000
@@ -71,7 +72,7 @@ def test_1100_half_open_connections_without_a_token_stop_nobody(service: str) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     host, port = service.removeprefix("http://").split(":")
-    with httpx.Client(base_url=service, timeout=LIMIT_S, trust_env=False) as client:
+    with httpx.Client(base_url=service, timeout=LIMIT_S, trust_env=False, verify=False) as client:
         mine = bearer(token(client, "user", "a", token(client, "admin")))
         body = {"command": ["true"], "workdir": "/"}
         with contextlib.ExitStack() as held:
@@ -81,7 +82,9 @@ def test_1100_half_open_connections_without_a_token_stop_nobody(service: str) ->
                 )
                 with contextlib.suppress(ConnectionError):  # one too many
                     connection.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: ")
-            newcomer = httpx.post(f"{service}{API}/jobs", json=body, headers=mine, trust_env=False)
+            newcomer = httpx.post(
+                f"{service}{API}/jobs", json=body, headers=mine, trust_env=False, verify=False
+            )
             assert newcomer.status_code == 201, newcomer.text
             path = f"{API}/jobs/{newcomer.json()['id']}"
             while (answer := client.get(path, headers=mine)).json().get("state") != "succeeded":
@@ -123,7 +126,7 @@ def test_an_agent_that_the_kernel_does_not_start_fails_its_attempt_only(
     async def life() -> None:
         async with listening_at(tmp_path) as site:
             with monkeypatch.context() as broken:
-                broken.setattr(local, "spawn", refuse)
+                broken.setattr(local_manager, "spawn", refuse)
                 with pytest.raises(EngineError, match=f"cannot be started: .*{number}|started"):
                     await site.start(job("no-agent", "true"))
             await site.works()
@@ -162,9 +165,9 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = self.compared = 0
-        asked, close = Reading.ask, did_you_mean
+        asked, close = SqliteReader.ask, did_you_mean
 
-        def ask(reading: Reading, words: str, values: Any = ()) -> list[Any]:
+        def ask(reading: SqliteReader, words: str, values: Any = ()) -> list[Any]:
             rows = asked(reading, words, values)
             self.rows += len(rows)
             return rows
@@ -174,7 +177,7 @@ class Work:
             self.compared += len(names)
             return close(name, names)
 
-        monkeypatch.setattr(Reading, "ask", ask)
+        monkeypatch.setattr(SqliteReader, "ask", ask)
         monkeypatch.setattr("weft.service.jobs.job_names.did_you_mean", compare)
 
 

@@ -17,11 +17,11 @@ from weft.testing.engine_subject import Subject, shell_job, shell_subject
 # Says what a training says of itself, without one.
 RANK = f"""exec {sys.executable} -c '
 import os, time
-from weft.wire.client import Client
-from weft.wire.environment import Environment
-from weft.wire.messages import CanResize, Hello
+from weft.base.client import AgentConnection
+from weft.base.environment import Environment
+from weft.base.messages import CanResize, Hello
 me = Environment.read()
-line = Client(me.agent, Hello(me.job, me.attempt, me.rank, os.getpid()))
+line = AgentConnection(me.agent, Hello(me.job, me.attempt, me.rank, os.getpid()))
 line.send(CanResize(0.0))
 for step in range(1, 1_000_000):
     print("step", step, "of", me.world_size, flush=True)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from weft.engines.attempts.clearing import Footprint, end_all, processes_of
+from weft.engines.attempts.watch import Footprint, end_all, processes_of
 from weft.wire.attempt import EVENTS
 
 

@@ -15,7 +15,7 @@ from weft.cli.main import cli
 SCRIPT = """
 import torch
 from torch.utils.data import TensorDataset
-import weft.train as wt
+import weft_train as wt
 
 x = torch.randn(4096, 8)
 y = x.sum(dim=1, keepdim=True) + torch.randn(4096, 1)

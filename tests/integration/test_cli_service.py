@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.ports import free_port
+from tests.waiting import LIMIT_S
 from weft.cli.commands.cluster.demo import end_all
-from weft.cli.connect.client import Client
-from weft.cli.connect.own_service import free_port, own_service
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.own_service import own_service
 from weft.cli.main import cli
-
-pytest.importorskip("fastapi")
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
@@ -37,7 +37,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(state: Path) -> Iterator[Client]:
+def service(state: Path) -> Iterator[ServiceClient]:
     with own_service(state, free_port(), *ENGINE) as client:
         yield client
 
@@ -51,7 +51,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def known(service: Client, state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def known(
+    service: ServiceClient, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServiceClient]:
     monkeypatch.setenv("WEFT_URL", service.url)
     yield service
     end_all(service, state)
@@ -84,7 +86,7 @@ def until_named(pid: object, name: str, seconds: float = 120.0) -> None:
 
 
 def test_run_shows_the_output_of_a_job_in_this_folder_and_leaves_with_its_code(
-    known: Client,
+    known: ServiceClient,
 ) -> None:
     Path("train.py").write_text(
         "import os, sys\nprint(os.getcwd(), sys.argv[1:], os.environ['A'])\nsys.exit(7)\n"
@@ -96,7 +98,7 @@ def test_run_shows_the_output_of_a_job_in_this_folder_and_leaves_with_its_code(
     assert re.search(r"train-\w+: failed: rank 0 ended with exit code 7", ran.stderr)
 
 
-def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
+def test_a_job_file_is_queued_followed_and_accounted_for(known: ServiceClient) -> None:
     Path("job.yaml").write_text(f"command: [{PYTHON}, -c, \"print('from a file')\"]\ntenant: t1\n")
 
     job = weft("submit", "job.yaml", "-q").stdout.strip()
@@ -112,7 +114,7 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
     assert re.search(r"ago.* t1", weft("accounting", "--over-time").stdout)
 
 
-def test_each_rank_has_its_own_output(known: Client) -> None:
+def test_each_rank_has_its_own_output(known: ServiceClient) -> None:
     script = "import os; print('I am', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 
     each = ("--gpus", "2", "--processes", "per-gpu", "--name", "pair")
@@ -124,13 +126,13 @@ def test_each_rank_has_its_own_output(known: Client) -> None:
     assert weft("logs", job["id"], "--rank", "1").stdout == "I am 1 of 2\n"
 
 
-def test_the_same_id_twice_is_one_job(known: Client) -> None:
+def test_the_same_id_twice_is_one_job(known: ServiceClient) -> None:
     once = ("submit", "--id", "only-one", "-q", "--", PYTHON, "-c", "pass")
 
     assert weft(*once).stdout == weft(*once).stdout == "only-one\n"
 
 
-def test_an_unknown_field_is_answered_with_file_and_closest(known: Client) -> None:
+def test_an_unknown_field_is_answered_with_file_and_closest(known: ServiceClient) -> None:
     Path("job.yaml").write_text("command: [x]\ngpu: 2\n")
 
     ran = weft("submit", "job.yaml", code=2)
@@ -138,14 +140,14 @@ def test_an_unknown_field_is_answered_with_file_and_closest(known: Client) -> No
     assert "error: job.yaml: unknown field 'gpu'; did you mean 'gpus'?" in ran.stderr
 
 
-def test_a_job_that_can_never_run_is_refused_with_a_hint(known: Client) -> None:
+def test_a_job_that_can_never_run_is_refused_with_a_hint(known: ServiceClient) -> None:
     ran = weft("run", "--gpus", "64", "--", "true", code=2)
 
     assert "64 CPU slots" in ran.stderr
     assert "ask for at most 2" in ran.stderr
 
 
-def test_who_waits_is_told_why_and_what_would_start_it(known: Client) -> None:
+def test_who_waits_is_told_why_and_what_would_start_it(known: ServiceClient) -> None:
     first = weft("submit", "--gpus", "2", "--name", "first", "-q", "--", *WAIT).stdout.strip()
     until(first, "running")
     second = weft("submit", "--gpus", "2", "--name", "second", "-q", "--", *WAIT).stdout.strip()
@@ -163,7 +165,7 @@ def test_who_waits_is_told_why_and_what_would_start_it(known: Client) -> None:
     assert "would start now" in weft("plan", "--", "true").stdout
 
 
-def test_a_drained_node_takes_no_jobs_until_it_is_given_back(known: Client) -> None:
+def test_a_drained_node_takes_no_jobs_until_it_is_given_back(known: ServiceClient) -> None:
     [node] = json.loads(weft("nodes", "--json").stdout)["nodes"]
 
     weft("drain", node["id"])
@@ -177,14 +179,14 @@ def test_a_drained_node_takes_no_jobs_until_it_is_given_back(known: Client) -> N
     until(job, "succeeded")
 
 
-def test_policies_change_while_the_service_runs(known: Client) -> None:
+def test_policies_change_while_the_service_runs(known: ServiceClient) -> None:
     assert weft("policy", "las").stdout == "las decides from now on\n"
     assert weft("policy").stdout == "las\n"
     assert "did you mean 'fifo'?" in weft("policy", "fifi", code=2).stderr
     weft("policy", "fifo")
 
 
-def test_the_guide_does_what_it_says(known: Client) -> None:
+def test_the_guide_does_what_it_says(known: ServiceClient) -> None:
     page = (ROOT / "docs" / "how-to" / "run-jobs.md").read_text()
     files = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     for name, text in files:
@@ -208,7 +210,7 @@ def test_every_field_of_a_job_file_is_in_the_guide() -> None:
     assert not [name for name in JobFile.model_fields if f"`{name}`" not in page]
 
 
-def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) -> None:
+def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: ServiceClient) -> None:
     run = subprocess.Popen(
         [PYTHON, "-m", "weft", "run", "--", *WAIT],
         stdin=subprocess.DEVNULL,
@@ -220,7 +222,7 @@ def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) ->
     assert run.stdout.readline() == "begun\n"
 
     run.send_signal(signal.SIGINT)
-    _, errors = run.communicate(timeout=30)
+    _, errors = run.communicate(timeout=LIMIT_S)
 
     assert run.returncode == 130
     match = re.search(r"(\S+) keeps running", errors)
@@ -229,7 +231,7 @@ def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) ->
     weft("cancel", match[1])
 
 
-def test_ctrl_c_asks_a_person_and_cancels(known: Client) -> None:
+def test_ctrl_c_asks_a_person_and_cancels(known: ServiceClient) -> None:
     ours, theirs = pty.openpty()
     run = subprocess.Popen(
         [PYTHON, "-m", "weft", "run", "--", *WAIT],
@@ -245,7 +247,7 @@ def test_ctrl_c_asks_a_person_and_cancels(known: Client) -> None:
     os.write(ours, b"y\n")
     seen += read_until(ours, b"cancelled")
 
-    assert run.wait(30) == 130
+    assert run.wait(LIMIT_S) == 130
     os.close(ours)
     os.close(theirs)
     match = re.search(rb"cancel (\S+)\?", seen)
@@ -332,7 +334,7 @@ def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.M
         assert "no rules for 'vision'" in weft("quota", "remove", "vision", code=2).stderr
 
 
-def test_webhooks_are_listed_added_and_removed(known: Client) -> None:
+def test_webhooks_are_listed_added_and_removed(known: ServiceClient) -> None:
     assert "no webhooks" in weft("webhook", "list").stdout
 
     made = answer_of("webhook", "add", "http://127.0.0.1:9/x", "--tenant", "a", "-s", "failed")
@@ -385,14 +387,14 @@ def test_the_demonstration_runs_to_its_end_and_leaves_its_page(tmp_path: Path) -
     assert re.search(r"running on 2 cpu", ran.stdout)
     assert re.search(r"running on 1 cpu x 0.5", ran.stdout)
     address = ran.stdout.strip().rpartition("the page: ")[2]
-    with urllib.request.urlopen(f"{address}/api/v1/jobs", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address}/api/v1/jobs", timeout=LIMIT_S) as answer:
         assert len(json.load(answer)["jobs"]) >= 6  # it goes on
     left = re.search(r"`kill (\d+)` ends both", ran.stdout)
     assert left is not None
     os.kill(int(left[1]), signal.SIGTERM)
 
 
-def test_jobs_are_named_by_what_people_remember(known: Client) -> None:
+def test_jobs_are_named_by_what_people_remember(known: ServiceClient) -> None:
     for ident, name in (("sweep-a1", "first"), ("sweep-b2", "second"), ("alone", "third")):
         weft("submit", "--id", ident, "--name", name, "--", "sleep", "600")
 
@@ -406,7 +408,7 @@ def test_jobs_are_named_by_what_people_remember(known: Client) -> None:
 
 
 def test_the_log_of_a_job_that_was_tried_again_has_a_mark_before_each_attempt(
-    known: Client,
+    known: ServiceClient,
 ) -> None:
     weft(
         "submit",
@@ -427,7 +429,7 @@ def test_the_log_of_a_job_that_was_tried_again_has_a_mark_before_each_attempt(
     assert weft("logs", "aga", "--attempt", "2").stdout == "try 2\n"
 
 
-def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) -> None:
+def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: ServiceClient) -> None:
     Path("warm.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     weft("submit", "--id", "cold-1", "--name", "my-sweep", "--", "sh", "-c", "sleep 600; true")
     weft("submit", "--id", "warm-1", "--name", "my-train", "--", PYTHON, "warm.py")

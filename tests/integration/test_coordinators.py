@@ -6,10 +6,9 @@ import os
 import time
 from pathlib import Path
 
-from weft.engines.attempts.coordinators import Coordinators
+from tests.waiting import LIMIT_S
+from weft.engines.attempts.own_processes import Coordinators
 from weft.wire.processes import start_time
-
-LIMIT_S = 60.0
 
 
 def pid_of(coordinators: Coordinators) -> int:

@@ -13,10 +13,10 @@ from tests.integration.serving import STILL, get, serving, submit
 from tests.waiting import wait_until
 from weft.cli.commands.cluster.doctor import check_folders, check_gpus, check_service
 from weft.cli.commands.cluster.mcp import reply
-from weft.cli.connect.client import Client
+from weft.cli.connect.client import ServiceClient
 
 
-def call(client: Client, name: str, **arguments: Any) -> Any:
+def call(client: ServiceClient, name: str, **arguments: Any) -> Any:
     asked = {"name": name, "arguments": arguments}
     line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": asked})
     answer = reply(client, line)
@@ -28,7 +28,7 @@ def call(client: Client, name: str, **arguments: Any) -> Any:
 
 def test_an_assistant_lists_explains_plans_compares_and_submits_only_when_confirmed() -> None:
     with serving(STILL) as http:
-        client = Client(str(http.base_url), "")
+        client = ServiceClient(str(http.base_url), "")
         for _ in range(3):
             submit(http, name="holds", gpus=4, hints={"duration_s": 9000})
         job = submit(http, name="mine", gpus=8, kinds=["a100"])
@@ -64,13 +64,14 @@ def test_the_doctor_looks_at_the_service_and_its_nodes() -> None:
         http.post("/api/v1/nodes/t4-2/drain")
 
         findings = {
-            finding.what: finding for finding in check_service(Client(str(http.base_url), ""))
+            finding.what: finding
+            for finding in check_service(ServiceClient(str(http.base_url), ""))
         }
 
         assert findings["service"].verdict == "ok"
         assert findings["nodes"].verdict == "note"
         assert "not: t4-2" in findings["nodes"].text
-    (gone,) = check_service(Client("http://127.0.0.1:1", ""))
+    (gone,) = check_service(ServiceClient("http://127.0.0.1:1", ""))
     assert gone.verdict == "bad"
 
 
@@ -93,7 +94,7 @@ def test_the_doctor_looks_at_folders_and_the_driver(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["", "[]", "{", '{"id": 1}'])
 def test_what_is_no_message_is_answered_as_that(line: str) -> None:
-    answer = reply(Client("http://127.0.0.1:1", ""), line)
+    answer = reply(ServiceClient("http://127.0.0.1:1", ""), line)
 
     assert answer is not None
     assert answer["error"]["code"] == -32700

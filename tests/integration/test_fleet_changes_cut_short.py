@@ -15,8 +15,6 @@ from weft.engines.fleet.processes import ProcessEngine, ProcessManager
 from weft.testing.engine_resize import TRAIN, begin_training, end_change_after_restart
 from weft.testing.engine_subject import session, shell_job, shell_subject
 
-pytest.importorskip("torch")
-
 
 class Killed(BaseException):
     """The service is gone: nothing catches this."""

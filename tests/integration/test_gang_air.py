@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from weft.core.events.event import Event, Failed, Finished, Started
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.stops import PLAN
 from weft.engines.attempts import asleep
 from weft.engines.local import LocalEngine
+from weft.run_terms import Processes
 
 JOB = JobId("talking")
 TIMEOUT_S = 10.0  # of a collective, and of the ranks' patience
@@ -46,7 +48,7 @@ async def freeze_for_long(state: Path) -> tuple[Event, list[str]]:
     (node,) = await engine.nodes()
     await engine.start(Job(JOB, demand=Demand(2), launch=launch), on(node.id), 1)
     try:
-        async with asyncio.timeout(300.0):
+        async with asyncio.timeout(LIMIT_S):
             events = engine.events()
             while not isinstance(await anext(events), Started):
                 pass

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
-from weft.wire.gpus import health as device_health
+from weft.wire import gpu_health as device_health
 
 NO_EVENT, NOT_SUPPORTED = 10, 3
 
@@ -94,6 +94,11 @@ def health(client: httpx.Client) -> list[dict[str, Any]]:
     return devices
 
 
+def notes(client: httpx.Client, number: int) -> list[str]:
+    """What is noted of a GPU, nothing before it was looked at."""
+    return [note for gpu in health(client) if gpu["gpu"] == number for note in gpu["notes"]]
+
+
 def faults(client: httpx.Client) -> dict[int, str]:
     return {gpu["gpu"]: gpu["fault"] for gpu in health(client) if gpu["aside"]}
 
@@ -114,7 +119,7 @@ def test_the_gpu_is_set_aside_alone_and_its_job_moves(driver: Driver, tmp_path: 
         bad = gpu_of(client, job)
         assert bad is not None
         driver.xids.append((bad, 31))  # of a program
-        wait_until(lambda: any("Xid 31" in note for note in health(client)[bad]["notes"]))
+        wait_until(lambda: any("Xid 31" in note for note in notes(client, bad)))
         assert faults(client) == {}
 
         driver.xids.append((bad, 79))

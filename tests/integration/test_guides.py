@@ -16,20 +16,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from weft.cli.commands.cluster.demo import end_all
-from weft.cli.connect.client import Client
-from weft.cli.connect.own_service import free_port, own_service
-
-pytest.importorskip("fastapi")
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.own_service import own_service
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
 OTHERS = ("order-jobs", "sweeps", "sessions", "job-files", "quotas")
-PAGES = [
-    "README.md",
-    "docs/tutorials/first-job.md",
-    *(f"docs/how-to/{name}.md" for name in OTHERS),
-]
+PAGES = ["README.md", "docs/tutorials/first-job.md", *(f"docs/how-to/{name}.md" for name in OTHERS)]
 OURS = re.compile(r"^(weft serve|source|make|git) ")  # the service is up, and this is set up
 GOES_ON = re.compile(r"^weft forward\b")  # where nobody looks `weft top` is one look
 MOMENT_S = 3.0  # after the first line
@@ -93,6 +88,6 @@ def test_every_command_of_a_guide_runs_as_written(name: str, tmp_path: Path) -> 
                 assert code == 0, f"{line}\n{output}"
                 assert "Traceback" not in output, output
         finally:
-            end_all(Client(client.url), tmp_path / "state")
+            end_all(ServiceClient(client.url), tmp_path / "state")
 
     assert typed

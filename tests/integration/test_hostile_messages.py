@@ -14,6 +14,7 @@ from zlib import crc32
 
 import pytest
 
+from tests.seeds import varied
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Event, Noticed, Reported, Saved
 from weft.core.events.report import NAMES, Report
@@ -98,13 +99,13 @@ def check(state: Path, policy: str, count: int, seed: int) -> None:
 def test_nonsense_of_one_job_lets_the_service_live_and_others_end(
     tmp_path: Path, policy: str
 ) -> None:
-    check(tmp_path, policy, MESSAGES, seed=1)
+    check(tmp_path, policy, MESSAGES, seed=varied(1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["las", "sia", "optimus", "pollux"])
 def test_ten_thousand_messages_of_nonsense(tmp_path: Path, policy: str) -> None:
-    check(tmp_path, policy, 10_000, seed=crc32(policy.encode()) % 1000)
+    check(tmp_path, policy, 10_000, seed=varied(crc32(policy.encode()) % 1000))
 
 
 async def with_a_running_job(folder: Path) -> tuple[Live, JobId]:

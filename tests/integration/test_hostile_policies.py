@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_local_details import is_gone
+from tests.waiting import LIMIT_S
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, PolicyChanged
 from weft.core.knowledge.knowledge import Knowledge
@@ -26,7 +27,6 @@ from weft.runtime.loop.driver import Driver
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
-LIMIT_S = 180.0
 POLICIES = '''
 import ctypes, os, sys, time
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
             if any(isinstance(e, PolicyChanged) and e.instead_of for _, _, e in rows):
                 break
         assert driver.job(JobId("bait")).state == "running"
-        assert driver.policy.text == "firm|fifo:backfill=true"
+        assert driver.policy.text == "no_preempt|fifo:backfill=true"
         assert f"'{policy}' failed too often" in driver.trouble
         assert driver.decisions.failures == 3
 
@@ -144,7 +144,7 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
     decided = [event for _, _, event in log if isinstance(event, Decided)]
     assert {decision.by.text if decision.by else "" for decision in decided} == {
         "",
-        "firm|fifo:backfill=true",
+        "no_preempt|fifo:backfill=true",
     }
     again = decide_again(log, knowledge=known())
     assert [turn for turn in again if turn.then != turn.now] == []

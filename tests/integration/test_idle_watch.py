@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from weft.app.serve.idle_watch import IdleWatch
+from weft.app.serve.idle_jobs import IdleWatch
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Noticed, Reported
 from weft.core.events.report import Report
 from weft.core.model.job import Demand, Job, JobId
 from weft.service.jobs.job_view import JobView
-from weft.service.notify.state_changes import changes_of
+from weft.service.notify.webhooks import changes_of
 
 A = JobId("a")
 
@@ -29,10 +29,10 @@ def test_an_idle_job_is_told_and_stopped_only_by_a_limit(stop_s: float | None) -
                 await asyncio.sleep(0.01)
             await driver.write_down(Reported(A, 1, Report(sm=0.0)))
             watch = IdleWatch(driver, stop_s)
-            await watch.look()
+            await watch.poll()
             while not watch.jobs.idle:
                 await asyncio.sleep(0.05)
-                await watch.look()
+                await watch.poll()
 
             record = driver.ledger.jobs[A]
             assert [level for _, level, _ in record.notices] == ["idle"]

@@ -10,10 +10,9 @@ import pytest
 from benchmarks.interference_fit import Group, Penalty, fit
 
 from weft.core.errors import InvalidConfig
-from weft.perf.sharing.interference import Interference, load_shipped
-from weft.perf.sharing.interference_law import Features, Law
+from weft.perf.sharing.interference import Features, Interference, InterferenceLaw, load_shipped
 
-TRUTH = Law(
+TRUTH = InterferenceLaw(
     weights=((-0.3, 1.5, 0.2, 0.3, -0.5, -0.2), (0.0, 0.1, 0.3, 0.2, 0.3, 0.0)),
     bumps=((0.0,), (0.0,)),
     centres=((0.0,) * 5,),
@@ -36,7 +35,7 @@ def jobs(count: int, seed: int = 0) -> dict[str, Features]:
     }
 
 
-def groups(solo: dict[str, Features], size: int, law: Law = TRUTH) -> list[Group]:
+def groups(solo: dict[str, Features], size: int, law: InterferenceLaw = TRUTH) -> list[Group]:
     truth = Interference({"x": law})
     return [
         Group(names, tuple(truth.rates([solo[n] for n in names], "x").tolist()))

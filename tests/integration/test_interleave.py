@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("fastapi")
-
 
 @pytest.mark.slow
 def test_interleaved_jobs_end_with_the_losses_they_have_alone() -> None:

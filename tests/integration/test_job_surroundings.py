@@ -16,7 +16,8 @@ from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.engines.attempts.request import tracking_names
 from weft.node.ranks.command_plan import plan_command, shell_command
-from weft.node.ranks.environment import rank_environment, slurm_number
+from weft.node.ranks.process import rank_environment, slurm_number
+from weft.run_terms import RunTerms
 from weft.runtime.records.usage import DAY_S
 from weft.wire.attempt import AttemptSpec
 
@@ -70,7 +71,7 @@ def test_a_shell_keeps_the_environment_of_its_job_whatever_bashrc_says(tmp_path:
 
 
 def test_a_session_that_is_a_shell_keeps_its_environment_as_well() -> None:
-    session = replace(spec(), command=("/bin/bash",), pty=True)
+    session = replace(spec(), command=("/bin/bash",), run=RunTerms(pty=True))
 
     assert plan_command(session, 0, warm=False).command == shell_command("/bin/bash")
     other = replace(session, command=("bash", "-l"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import LIMIT_S, Running, bearer, token
+from tests.integration.serving import Running, bearer, token
 from tests.integration.users import (
     ANN,
     AS_ROOT,
@@ -24,7 +24,7 @@ from tests.integration.users import (
     own_folder,
     python_as,
 )
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from weft.app.serve.live import Settings
 from weft.wire.attempt import folder_of, job_folder, read_json, short_path
 from weft.wire.processes import alive
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(not AS_ROOT, reason="only root may become other 
 
 CONNECT = """
 line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-line.settimeout(20)
+line.settimeout(600)
 try:
     line.connect(sys.argv[1])
     line.sendall(sys.argv[2].encode() + b"\\n")
@@ -92,7 +92,9 @@ def world() -> Iterator[World]:
             users=folder / "users.toml",
         )
         service = Running(settings)
-        with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+        with httpx.Client(
+            base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
+        ) as client:
             admin = token(client, "admin")
             tokens = {name: token(client, "user", name, admin) for name in ("a", "b", "c")}
             homes |= {"c": folder, "admin": folder}
@@ -248,7 +250,9 @@ def test_where_jobs_run_as_users_nobody_submits_without_a_token() -> None:
             "local:warm=false", folder / "state", port=0, users=folder / "users.toml"
         )
         service = Running(settings)
-        with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+        with httpx.Client(
+            base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
+        ) as client:
             answer = client.post(f"{API}/jobs", json={"command": ["true"], "tenant": "a"})
             warnings = client.get(f"{API}/cluster").json()["warnings"]
         service.end()

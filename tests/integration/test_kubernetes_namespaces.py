@@ -15,12 +15,12 @@ import pytest
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, JobId, NodeId
-from weft.engines.fleet.port import Gang, Part, Phase
+from weft.engines.fleet.port import AttemptPart, AttemptPhase, Gang
 from weft.engines.kubernetes.access import Access
 from weft.engines.kubernetes.api import Api
-from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
-from weft.engines.kubernetes.pods import Mount, Site
-from weft.engines.kubernetes.tenants import read_tenants
+from weft.engines.kubernetes.cluster import KubernetesCluster, NodeReader
+from weft.engines.kubernetes.namespaces import read_tenants
+from weft.engines.kubernetes.pods import Mount, PodSettings
 
 TENANTS = ("vision", "nlp")
 NODES = {"kind": "List", "items": [{"metadata": {"name": "a1"}}]}
@@ -98,13 +98,13 @@ def manager(server: Server, tmp_path: Path) -> KubernetesCluster:
     file, nodes = tmp_path / "tenants.toml", tmp_path / "nodes.json"
     file.write_text("\n".join(f'[{tenant}]\nnamespace = "{tenant}"' for tenant in TENANTS))
     nodes.write_text(json.dumps(NODES))
-    site = Site("", "weft", "none", mounts=(Mount("/"),), address="pod")
+    site = PodSettings("", "weft", "none", mounts=(Mount("/"),), address="pod")
     tenants = read_tenants(file, site, tmp_path)
-    return KubernetesCluster(Api(Access(server.url, None)), site, Machines(file=nodes), tenants)
+    return KubernetesCluster(Api(Access(server.url, None)), site, NodeReader(file=nodes), tenants)
 
 
 def gang(tenant: str) -> Gang:
-    part = Part(NodeId("a1"), (0,), 1.0, 1.0, Path("/tmp/x"))
+    part = AttemptPart(NodeId("a1"), (0,), 1.0, 1.0, Path("/tmp/x"))
     return Gang(JobId(f"of-{tenant}"), 1, "net", tenant, (part,))
 
 
@@ -120,9 +120,9 @@ def test_a_tenants_pods_are_made_seen_and_ended_in_its_namespace(
             "vision": 1,
             "nlp": 1,
         }
-        seen = await it.look()
+        seen = await it.poll()
         assert {key: observed.phase for key, observed in seen.items()} == {
-            gang(tenant).key: Phase.PENDING for tenant in TENANTS
+            gang(tenant).key: AttemptPhase.PENDING for tenant in TENANTS
         }
         await it.cancel(gang("vision").key)
         assert [len(server.pods[tenant]) for tenant in TENANTS] == [0, 1]
@@ -151,7 +151,7 @@ def test_rights_that_are_taken_back_stop_that_tenant_alone(server: Server, tmp_p
             await it.submit(gang("nlp"))
         await it.submit(gang("vision"))
 
-        assert set(await it.look()) == {gang(tenant).key for tenant in TENANTS}
+        assert set(await it.poll()) == {gang(tenant).key for tenant in TENANTS}
         await it.close()
 
     asyncio.run(scenario())

@@ -12,7 +12,7 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.predict.learned.predictor import (
     FEWEST,
     ITERATIONS,
@@ -35,8 +35,8 @@ def end(job: Job, ran: float, at: float) -> Ended:
     return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED, at=at)
 
 
-def table_of(*jobs: Job) -> Table:
-    table = Table()
+def table_of(*jobs: Job) -> JobTable:
+    table = JobTable()
     for seq, entry in enumerate(jobs):
         table.add(entry, seq)
     return table

@@ -21,8 +21,6 @@ from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
 from weft.wire.processes import descendants, find_holding
 
-pytest.importorskip("torch")
-
 ROOT = Path(__file__).parents[2]
 LAYERS_MB = 3.0
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
+from weft.base.errors import Fenced
+from weft.base.fence import owner
 from weft.core.events.event import (
     Event,
     Failed,
@@ -23,15 +26,12 @@ from weft.core.events.event import (
     Stopped,
 )
 from weft.core.model.job import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
 from weft.node.guard.locks import hold_all
+from weft.run_terms import Processes
 from weft.wire.attempt import AttemptSpec, folder_of
-from weft.wire.errors import Fenced
-from weft.wire.fence import owner
 from weft.wire.processes import find_tagged, start_time
-
-LIMIT_S = 180.0
 
 
 def is_gone(pid: int) -> bool:
@@ -189,10 +189,11 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 TRAINER = """
 import os, time
-from weft.wire.client import Client
-from weft.wire.messages import Hello, Report, Saved, Notice, Leaving, Stop, Adjust
+from weft.base.client import AgentConnection
+from weft.base.messages import Hello, Report, Saved, Notice, Leaving, Stop, Adjust
 env = os.environ
-client = Client(env["WEFT_AGENT"], Hello(env["WEFT_JOB"], int(env["WEFT_ATTEMPT"]), 0, os.getpid()))
+hello = Hello(env["WEFT_JOB"], int(env["WEFT_ATTEMPT"]), 0, os.getpid())
+client = AgentConnection(env["WEFT_AGENT"], hello)
 client.send(Report({"step_s": 0.5, "loss": float("nan")}))
 client.send(Saved(7, 1, "/x"))
 client.send(Notice("warning", "a checkpoint is damaged"))

@@ -10,22 +10,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.waiting import LIMIT_S
 from weft.core.events.event import Event, Finished, Reported, Resizable, Saved, Started, Stopped
 from weft.core.model.job import Allocation, Job, JobId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
-
-pytest.importorskip("torch")
+from weft.run_terms import Processes
 
 EPOCHS = 8
 SAMPLES = 1000
-LIMIT_S = 300.0
 SCRIPT = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
-from tests.integration.train_script import train
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2] / "packages/weft-train/tests")!r})
+from train_script import train
 train(sys.argv[1], epochs={EPOCHS})
 """
 

@@ -23,8 +23,6 @@ def subject(state: Path) -> Subject:
 
 @pytest.mark.slow
 def test_the_local_engine_resizes_a_training(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-
     asyncio.run(a_training_is_resized(subject(tmp_path / "state")))
 
 

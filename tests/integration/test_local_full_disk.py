@@ -9,23 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.integration.serving import serving
 from tests.integration.small_disk import fill, on_a_small_disk
 from tests.waiting import wait_until
-from weft.train.checkpoints.files import Checkpoints, verify
 from weft.wire.attempt import EVENTS, folder_of
-
-pytest.importorskip("fastapi")
-pytest.importorskip("torch")
+from weft_train.checkpoints.files import Checkpoints, verify
 
 API = "/api/v1"
 LOCAL = "local:slots=2,warm=false,cpu=true,name=here"
 SCRIPT = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
-from tests.integration.train_script import train
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2] / "packages/weft-train/tests")!r})
+from train_script import train
 train(sys.argv[1], epochs=100_000, every_s=0.2, ballast=100_000)
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_local_details import job, printed, python, run, run_one, until_log_has
+from tests.waiting import LIMIT_S
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events.event import Event, Failed, Noticed
 from weft.core.model.job import Allocation, JobId, Slice
@@ -68,7 +69,7 @@ async def gone(engine: LocalEngine, count: int) -> list[Event]:
     from weft.core.events.event import Finished, StartFailed, Stopped
 
     events: list[Event] = []
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(LIMIT_S):
         async for event in engine.events():
             events.append(event)
             count -= isinstance(event, (Failed, Finished, Stopped, StartFailed))
@@ -130,11 +131,7 @@ def test_a_running_job_is_moved_to_other_cores_when_its_part_of_the_host_changes
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"cpus": 1e6}, "cpus is 1e.06"),
-        ({"mem_gb": 1e6}, "mem_gb is 1e.06"),
-    ],
+    ("more", "words"), [({"cpus": 1e6}, "cpus is 1e.06"), ({"mem_gb": 1e6}, "mem_gb is 1e.06")]
 )
 def test_a_job_larger_than_the_machine_is_refused_before_it_starts(
     tmp_path: Path, more: dict[str, float], words: str

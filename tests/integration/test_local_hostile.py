@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_local_details import LIMIT_S, is_gone, job, python, until_log_has
+from tests.integration.test_local_details import is_gone, job, python, until_log_has
+from tests.waiting import LIMIT_S
 from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.model.job import Allocation, Job, JobId, Slice
 from weft.core.model.launch import Launch
-from weft.engines.attempts import listener as listening
 from weft.engines.attempts import rounds, watch
+from weft.engines.fleet import attempts
 from weft.engines.local import LocalEngine
+from weft.engines.machine import local_manager
 from weft.runtime.loop.admit import AGENTS_LOST
 from weft.runtime.loop.driver import Driver
 from weft.store.memory import MemoryStore
@@ -88,8 +90,8 @@ class Site:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that gives agents half a second to leave and to obey."""
-    monkeypatch.setattr(listening, "LINGER_S", 0.5)
-    monkeypatch.setattr(watch, "OVERDUE_S", 0.5)
+    monkeypatch.setattr(local_manager, "LINGER_S", 0.5)
+    monkeypatch.setattr(attempts, "OVERDUE_S", 0.5)
 
 
 @contextlib.asynccontextmanager
@@ -416,7 +418,7 @@ def test_a_turn_that_fails_is_told_and_tried_again(
                 raise RuntimeError("a bug of ours")
 
             with monkeypatch.context() as patch:
-                patch.setattr(rounds, "_look", broken)
+                patch.setattr(rounds, "_read_news", broken)
                 await site.start(job("early", "true"))
                 async with asyncio.timeout(LIMIT_S):
                     while site.engine.health.ok:
@@ -490,7 +492,7 @@ def test_a_driver_whose_engine_is_not_well_says_so(
             raise OSError(errno.EIO, "the disk is gone")
 
         with monkeypatch.context() as patch:
-            patch.setattr(rounds, "_look", broken)
+            patch.setattr(rounds, "_read_news", broken)
             await driver.submit(job("one", "true"))
             async with asyncio.timeout(LIMIT_S):
                 while not driver.trouble:
@@ -531,8 +533,8 @@ def test_the_last_agent_removes_the_control_group_when_no_service_is_there(tmp_p
         async with listening_at(tmp_path) as site:
             await site.start(job("late", WAITS.format(tmp_path)))
             await site.until(lambda event: isinstance(event, Started))
-            assert site.engine._site.groups is not None
-            return site.engine._site.groups.path
+            assert site.engine._place.groups is not None
+            return site.engine._place.groups.path
 
     base = asyncio.run(life())
     assert base.exists()

@@ -13,6 +13,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.runtime.loop.admit import judge_failure
 from weft.runtime.records.job_records import JobRecord
+from weft.wire.attempt import folder_of
 
 
 def shell(script: str, folder: Path, gpus: int = 1, **launch: Any) -> Job:
@@ -76,3 +77,13 @@ def test_only_the_exit_codes_that_were_named_are_tried_again(
 
     assert verdict.retry is again
     assert verdict.code == code
+
+
+def test_a_job_that_asks_for_a_short_log_keeps_its_last_output(tmp_path: Path) -> None:
+    script = "head -c 1500000 /dev/zero | tr '\\0' x; echo; echo last"
+
+    run(tmp_path / "s", shell(script, tmp_path, log_mb=1))
+
+    logs = folder_of(tmp_path / "s", "job", 1)
+    assert sorted(path.name for path in logs.glob("rank-0.log*")) == ["rank-0.log", "rank-0.log.1"]
+    assert (logs / "rank-0.log").read_text().endswith("last\n")

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.integration.serving import API, get, serving, submit
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
 PREFIX = "python -c 'import sys; print(sys.prefix)'"
-# With what is installed beside this Python, as `make test` has it without an activated environment.
-PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def output(client: httpx.Client, **fields: Any) -> str:
@@ -30,7 +25,9 @@ def output(client: httpx.Client, **fields: Any) -> str:
 
 def test_a_job_runs_in_its_virtual_environment_with_its_setup(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True, timeout=120
+        [sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"],
+        check=True,
+        timeout=LIMIT_S,
     )
     with serving(ENGINE, tmp_path / "state") as client:
         printed = output(
@@ -51,11 +48,7 @@ def test_an_environment_that_is_not_there_fails_the_job_in_words(tmp_path: Path)
         assert printed == "no virtual environment in gone\n"
 
 
-@pytest.mark.skipif(shutil.which("uv", path=PATH) is None, reason="uv is not installed here")
-def test_uv_makes_the_environment_of_a_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", PATH)
+def test_uv_makes_the_environment_of_a_project(tmp_path: Path) -> None:
     project = '[project]\nname = "p"\nversion = "0"\nrequires-python = ">=3.11"\n'
     (tmp_path / "pyproject.toml").write_text(project)
     with serving(ENGINE, tmp_path / "state") as client:

@@ -14,17 +14,15 @@ from tests.integration.test_tokens import look
 from tests.waiting import until, wait_until
 from weft.core.events.event import Event, Reported, Started, Stopped
 from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
+from weft.run_terms import Processes
 from weft.wire.attempt import short_path
-
-pytest.importorskip("torch")
-pytest.importorskip("fastapi")
 
 SCRIPT = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
-from tests.integration.train_script import train
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2] / "packages/weft-train/tests")!r})
+from train_script import train
 train(sys.argv[1], epochs=100_000)
 """
 

@@ -17,7 +17,7 @@ OUT_OF_REACH = ("No matching distribution found for hatchling", "Could not find 
 @pytest.mark.slow
 def test_what_is_built_is_whole_without_the_repository(tmp_path: Path) -> None:
     ran = subprocess.run(
-        ["bash", str(SCRIPT), "tests/unit/core", "tests/unit/perf"],
+        ["bash", str(SCRIPT), "packages/weft/tests/core", "packages/weft/tests/perf"],
         cwd=tmp_path,
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,

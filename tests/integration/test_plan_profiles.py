@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 from benchmarks.plan_profiles import TINY, Gpt, differ
 
 ROOT = Path(__file__).resolve().parents[2]

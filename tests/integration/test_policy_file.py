@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import weft
@@ -61,12 +62,11 @@ def test_one_policy_needs_no_list() -> None:
 
 
 def test_results_are_tidy_frames_and_tables_in_notebooks() -> None:
-    pandas = pytest.importorskip("pandas", reason="pip install pandas")
     result = weft.compare("tiny-20", ["fifo", "srtf"], seeds=(0, 1))
 
     frame, jobs = result.to_frame(), result.to_frame(per_job=True)
 
-    assert isinstance(frame, pandas.DataFrame)
+    assert isinstance(frame, pd.DataFrame)
     assert list(zip(frame.policy, frame.seed, strict=True)) == [
         ("fifo", 0),
         ("fifo", 1),

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from benchmarks.takeover import rounds
 
 from tests.postgres_server import running_server
+from tests.seeds import seeds
 from tests.waiting import wait_until
+from weft.app.state.upkeep import downgrade_log
 from weft.core.errors import InvalidConfig, StoreError, Superseded
-from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted, Woken
+from weft.core.events.event import Cancelled, Decided, Event, Foretold, Started, Submitted, Woken
 from weft.core.model.job import Job, JobId
 from weft.core.state.ended_jobs import EndedFilter, EndedJob
 from weft.store.sqlite import SqliteStore
@@ -103,7 +106,7 @@ def answer(store: Any, question: Callable[[Any], Any]) -> object:
         return str(error)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_it_answers_as_the_file_does(
     database: Callable[[], str], tmp_path: Path, seed: int
 ) -> None:
@@ -142,11 +145,11 @@ def test_one_service_at_a_time_owns_it(database: Callable[[], str]) -> None:
 
 
 def test_a_session_that_breaks_is_opened_again(database: Callable[[], str]) -> None:
-    from weft.store.postgres import PostgresStore, Session
+    from weft.store.postgres import PostgresSession, PostgresStore
 
     store = PostgresStore(address := database())
     store.append([(1.0, Woken())])
-    admin = Session(address)
+    admin = PostgresSession(address)
     everybody = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
     everybody += "current_database() AND pid <> pg_backend_pid()"
     admin.execute(everybody)
@@ -267,3 +270,30 @@ def test_a_leader_stopped_inside_a_transaction_is_gone_when_the_standby_leads(
 
     assert leader.poll() == -signal.SIGKILL
     waiting.release()
+
+
+def test_a_log_in_a_database_goes_back_to_an_earlier_format_and_forth(
+    database: Callable[[], str], tmp_path: Path
+) -> None:
+    from weft.store.postgres import PostgresStore
+
+    address = database()
+    store = PostgresStore(address)
+    store.append([(1.0, Submitted(Job(JobId("a")))), (2.0, Foretold(JobId("a"), 1.0, 2.0, 3.0))])
+    rows = store.since(0)
+    store.close()
+
+    version, lacks = downgrade_log(tmp_path, address, "0.2.0")
+
+    assert version == "0.2.0" and [*lacks.values()] == [1]
+    with psycopg.connect(address) as session:
+        assert session.execute("SELECT version FROM log_format").fetchall() == [(1,)]
+        kinds = session.execute("SELECT kind FROM events ORDER BY seq").fetchall()
+    assert kinds == [("Submitted",), ("Woken",)]
+    back = PostgresStore(address)
+    assert back.since(0) == rows
+    back.close()
+    with psycopg.connect(address) as session:
+        session.execute("UPDATE log_format SET version = 99")
+    with pytest.raises(InvalidConfig, match=r"newer version.*99"):
+        PostgresStore(address)

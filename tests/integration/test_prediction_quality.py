@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.app.prediction.evaluate import evaluate, learn_trace
-from weft.app.prediction.pool import Pool, replay
+from weft.app.evaluate import NodePool, evaluate, learn_trace, replay
 from weft.core.events.job_end import Ended
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.predict.alike.predictor import Alike
 
 
@@ -26,12 +25,12 @@ class Diary(PointPredictor, NothingLearnt):
     """Writes down what it is told, and predicts by name."""
 
     label = "diary"
-    asks = Asks()
+    asks = PredictorNeeds()
 
     def __init__(self, lengths: dict[str, float]) -> None:
         self.said, self.heard = lengths, list[tuple[str, float]]()
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         return np.array([self.said[job.id] for job in table.jobs])
 
     def learn(self, ended: Ended) -> None:
@@ -65,7 +64,7 @@ def test_of_many_alike_that_wait_one_is_tried_before_others_that_look_shorter() 
 
 
 def test_large_jobs_take_whole_empty_nodes_and_small_ones_the_fullest() -> None:
-    pool = Pool(3, 8)
+    pool = NodePool(3, 8)
 
     assert pool.take(6) == [(0, 6)]
     assert pool.take(2) == [(0, 2)]

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.integration.serving import API, LIMIT_S, bearer, serving, submit, token
-from tests.waiting import wait_until
+from tests.integration.serving import API, bearer, serving, submit, token
+from tests.waiting import LIMIT_S, wait_until
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus-alerts.yml"
@@ -52,9 +52,8 @@ def prometheus(service: str, secret: str, folder: Path) -> Iterator[httpx.Client
     with (folder / "said").open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
     try:
-        with httpx.Client(
-            base_url=f"http://{address}/api/v1", timeout=LIMIT_S, trust_env=False
-        ) as client:
+        base = f"http://{address}/api/v1"
+        with httpx.Client(base_url=base, timeout=LIMIT_S, trust_env=False, verify=False) as client:
             yield client
     finally:
         process.terminate()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.node.ranks.rank import Limits, Rank, start_rank
+from weft.node.ranks.rank import Rank, RankLimits, start_rank
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def ended_by(rank: Rank, within_s: float = 10.0) -> int | None:
 def test_a_stop_right_after_the_start_is_not_lost() -> None:
     for _ in range(25):
         rank = start_rank(
-            0, command=("sleep", "1000"), env=os.environ, workdir="/", limits=Limits()
+            0, command=("sleep", "1000"), env=os.environ, workdir="/", limits=RankLimits()
         )
         rank.signal(signal.SIGTERM)
         how = ended_by(rank)
@@ -49,7 +49,7 @@ def test_a_stop_right_after_the_start_is_not_lost() -> None:
 
 @pytest.mark.parametrize(("command", "code"), [("/", 126), ("no-such-program", 127)])
 def test_what_cannot_be_run_ends_as_in_a_shell(command: str, code: int) -> None:
-    rank = start_rank(0, command=(command,), env=os.environ, workdir="/", limits=Limits())
+    rank = start_rank(0, command=(command,), env=os.environ, workdir="/", limits=RankLimits())
     _, status = os.waitpid(rank.pid, 0)
     os.close(rank.output)
     if rank.pidfd is not None:

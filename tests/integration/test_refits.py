@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.serving import LIMIT_S
-from weft.app.serve import refits
+from tests.waiting import LIMIT_S
+from weft.app.serve import predicting as refits
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Event, Refitted
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId
 from weft.perf.linear import LinearBeliefs
-from weft.predict.published import pai_group
 from weft.runtime.deciding.replay import decide_again
+from weft_papers.pai import group as pai_group
 
 ENGINE = "simulated:cluster=1x4:a100,speed=3600"
 JOBS = 60

@@ -27,8 +27,6 @@ def test_seeds_are_counted_and_intervals_are_in_python_and_json() -> None:
 
 
 def test_a_frame_of_jobs_has_what_they_asked_for() -> None:
-    pytest.importorskip("pandas")
-
     frame = weft.compare("philly", "fifo", "2x4:v100", jobs=20).to_frame(per_job=True)
 
     assert {"gpus", "user", "model", "kind", "start_s", "policy", "seed"} <= {*frame.columns}

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from weft.app.serve.live import Live, Settings
-from weft.app.state.check import check_state
-from weft.app.state.prune import find_prunable, prune
+from weft.app.state.upkeep import check_state, find_prunable, prune
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided
 from weft.core.knowledge.knowledge import Knowledge
@@ -22,7 +21,7 @@ from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
-from weft.predict.history import History
+from weft.predict.history import HistoryPredictor
 from weft.runtime.deciding.replay import decide_again
 from weft.runtime.loop.driver import Driver
 from weft.runtime.recovery.recover import freeze, recover
@@ -121,7 +120,7 @@ def test_a_base_that_costs_a_policy_its_memory_is_rarer() -> None:
 
 
 def knowledge() -> Knowledge:
-    return Knowledge(History())
+    return Knowledge(HistoryPredictor())
 
 
 def make() -> Scheduler:

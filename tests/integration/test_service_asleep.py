@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import API, LIMIT_S, serving
-from tests.waiting import wait_until
+from tests.integration.serving import API, serving
+from tests.waiting import LIMIT_S, wait_until
 from weft.wire.attempt import folder_of
 
 LOCAL = "local:slots=1,warm=false,cpu=true,name=node-3"
@@ -49,6 +49,13 @@ def printed(state: Path, name: str) -> list[str]:
     return [word for log in logs for word in log.read_text().split()]
 
 
+def stands_still(state: Path, name: str) -> bool:
+    """Whether nothing is printed for a while; what was printed before is read by and by."""
+    before = printed(state, name)
+    time.sleep(0.3)
+    return printed(state, name) == before
+
+
 def wait_for_steps(state: Path, name: str, least: int) -> None:
     end = time.monotonic() + LIMIT_S
     while len(printed(state, name)) < least:
@@ -61,7 +68,7 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
     tmp_path: Path, engine: str, node: str
 ) -> None:
     with serving(engine, tmp_path, "fifo") as client:
-        name = submit(client, "plain", 150)
+        name = submit(client, "plain", 300)
         wait_for_steps(tmp_path, name, 20)
         until(client, name, "running")
 
@@ -72,15 +79,13 @@ def test_a_plain_job_that_is_suspended_goes_on_where_it_was(
         assert f"asleep on {node}" in answer["reason"]
         assert "back at once" in answer["reason"]
         assert f"asleep on {node}" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
-        before = len(printed(tmp_path, name))
-        time.sleep(0.3)
-        assert len(printed(tmp_path, name)) == before
+        wait_until(lambda: stands_still(tmp_path, name), "it prints nothing more")
 
         done = client.post(f"{API}/jobs/{name}/resume").json()["done"]
         ended = until(client, name, "succeeded")
 
         assert f"asleep on {node}" in done
-        assert printed(tmp_path, name) == [str(i) for i in range(150)]
+        assert printed(tmp_path, name) == [str(i) for i in range(300)]
         assert (ended["attempt"], ended["restarts"]) == (1, 0)
 
 
@@ -98,9 +103,7 @@ def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(
 
     with serving(engine, tmp_path, "fifo") as client:
         wait_until(lambda: f"asleep on {node}" in until(client, name, "suspended")["reason"])
-        before = len(printed(tmp_path, name))
-        time.sleep(0.3)
-        assert len(printed(tmp_path, name)) == before
+        wait_until(lambda: stands_still(tmp_path, name), "it prints nothing more")
 
         client.delete(f"{API}/jobs/{name}")
 

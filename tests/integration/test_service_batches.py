@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.integration.serving import FAST, STILL, bearer, serving, token
+from tests.seeds import seeds
 from tests.waiting import wait_until
 
 BATCH = "/api/v1/jobs/batch"
@@ -62,7 +63,7 @@ def test_one_bad_job_is_named_and_none_is_taken(
     assert known(client) == []
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_batches_with_any_order_among_jobs_are_taken_whole_or_not_and_all_taken_end(
     seed: int,
 ) -> None:

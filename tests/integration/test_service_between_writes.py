@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
 from weft.service.main import create_app
 
@@ -27,12 +28,13 @@ def test_every_question_is_answered_while_the_end_of_jobs_is_being_written(
 
     async def life() -> dict[str, int]:
         app = create_app(Settings(engine=STILL, state=tmp_path))
+        asked = questions(app.openapi())  # beforehand: while that is made, nothing else is done
         async with app.router.lifespan_context(app):
             live = app.state.context.live
             append, may_write = live.store.append, threading.Event()
 
             def append_late(events: Any) -> int:
-                assert may_write.wait(60.0)
+                assert may_write.wait(LIMIT_S)
                 return int(append(events))
 
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -47,7 +49,6 @@ def test_every_question_is_answered_while_the_end_of_jobs_is_being_written(
                 while "waiting" in live.driver.scheduler.state.table:
                     await asyncio.sleep(0.01)
                 assert not live.driver.job("waiting").record.outcome
-                asked = questions(app.openapi())
                 answers = {where: (await by.get(where)).status_code for where in asked}
                 may_write.set()
                 await asyncio.gather(*ends)

@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.integration.serving import API, get, serving, submit
 from tests.waiting import wait_until
-
-pytest.importorskip("fastapi")
 
 TWO = "local:slots=2,warm=false,cpu=true,name=here"
 TURN_S = 1.0

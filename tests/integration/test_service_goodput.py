@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.engines.elastic_scenario import submit
+from tests.ports import free_port
 from weft.cli.commands.cluster.demo import end_all
-from weft.cli.connect.client import Client
-from weft.cli.connect.own_service import free_port, own_service
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.own_service import own_service
 from weft.service.responses.answers import JobAnswer
-
-pytest.importorskip("fastapi")
-pytest.importorskip("torch")
 
 LIMIT_S = 900.0
 
@@ -35,7 +33,7 @@ def test_sia_grows_a_job_that_nobody_knew_by_what_it_measures(tmp_path: Path) ->
     assert all(later <= 2 * max(sizes[: i + 1]) for i, later in enumerate(sizes[1:]))
 
 
-def watch(client: Client, name: str) -> list[int]:
+def watch(client: ServiceClient, name: str) -> list[int]:
     """The sizes a job has run on, one after the other, until it grew or ended."""
     sizes: list[int] = []
     until = time.monotonic() + LIMIT_S

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import LIMIT_S, STILL, serving, token
-from tests.waiting import wait_until
+from tests.integration.serving import STILL, serving, token
+from tests.waiting import LIMIT_S, wait_until
 from weft.runtime.loop.leading import Leading
 from weft.service.watchdog import tell, watchdog_s
 

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.integration.serving import LIMIT_S, bearer, serving, token
-from weft.app.serve.limits import Limits
+from tests.integration.serving import bearer, serving, token
+from tests.waiting import LIMIT_S, wait_until
+from weft.app.serve.rules import TenantLimits
 
 API = "/api/v1"
 JOB = {"gpus": 1, "hints": {"duration_s": 3600}}
@@ -32,7 +33,7 @@ def ended_by_server(client: httpx.Client, sent: bytes) -> bytes:
 
 
 def test_a_tenant_that_asks_too_often_is_told_when_to_come_back_and_others_are_served() -> None:
-    with serving(limits=Limits(rate=0.01, burst=10.5)) as client:
+    with serving(limits=TenantLimits(rate=0.01, burst=10.5)) as client:
         admin = token(client, "admin")
         ann, ben = (bearer(token(client, "user", name, admin)) for name in ("a", "b"))
 
@@ -50,7 +51,7 @@ def test_a_tenant_that_asks_too_often_is_told_when_to_come_back_and_others_are_s
 
 
 def test_health_is_told_however_often_it_is_asked() -> None:
-    with serving(limits=Limits(rate=0.001, burst=1.0)) as client:
+    with serving(limits=TenantLimits(rate=0.001, burst=1.0)) as client:
         token(client, "admin")
 
         codes = {client.get("/healthz").status_code for _ in range(20)}
@@ -59,7 +60,7 @@ def test_health_is_told_however_often_it_is_asked() -> None:
 
 
 def test_open_streams_are_limited_and_given_back_when_they_close() -> None:
-    with serving(limits=Limits(streams=2.0)) as client:
+    with serving(limits=TenantLimits(streams=2.0)) as client:
         admin = token(client, "admin")
         ann = bearer(token(client, "user", "a", admin))
 
@@ -79,7 +80,7 @@ def test_open_streams_are_limited_and_given_back_when_they_close() -> None:
 
 
 def test_jobs_that_have_not_ended_are_limited_until_some_end() -> None:
-    with serving(limits=Limits(jobs=2.0)) as client:
+    with serving(limits=TenantLimits(jobs=2.0)) as client:
         admin = token(client, "admin")
         ann = bearer(token(client, "user", "a", admin))
 
@@ -94,7 +95,7 @@ def test_jobs_that_have_not_ended_are_limited_until_some_end() -> None:
 
 
 def test_a_job_of_more_gpus_than_allowed_is_refused_by_its_field() -> None:
-    with serving(limits=Limits(gpus=2.0)) as client:
+    with serving(limits=TenantLimits(gpus=2.0)) as client:
         admin = token(client, "admin")
         ann = bearer(token(client, "user", "a", admin))
 
@@ -104,15 +105,15 @@ def test_a_job_of_more_gpus_than_allowed_is_refused_by_its_field() -> None:
 
 
 def test_a_connection_that_asks_for_nothing_is_closed() -> None:
-    with serving(limits=Limits(header_s=0.2)) as client:
+    with serving(limits=TenantLimits(header_s=1.0)) as client:
         assert ended_by_server(client, b"") == b""
         assert ended_by_server(client, b"GET /healthz HTTP/1.1\r\nHost: ") == b""
-        time.sleep(0.3)  # longer than a header may take: an idle connection is another matter
+        time.sleep(1.2)  # longer than a header may take: an idle connection is another matter
         assert client.get("/healthz").status_code == 200
 
 
 def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    with serving(limits=Limits(body_s=0.2)) as client:
+    with serving(limits=TenantLimits(body_s=0.2)) as client:
         head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json"
 
         heard = ended_by_server(client, head + b"\r\nContent-Length: 100\r\n\r\n{")
@@ -122,23 +123,22 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
 
 def test_connections_beyond_the_limit_are_let_go_and_the_others_served() -> None:
-    with serving(limits=Limits(connections=8.0)) as client:
+    with serving(limits=TenantLimits(connections=8.0)) as client:
         assert client.get("/healthz").status_code == 200
         idle = [socket.create_connection(address(client), timeout=LIMIT_S) for _ in range(30)]
-        closed = sum(_is_closed(connection) for connection in idle)
+        wait_until(lambda: sum(map(_is_closed, idle)) >= 22, "22 of them are let go")
 
         assert client.get("/healthz").status_code == 200
 
         for connection in idle:
             connection.close()
-    assert closed >= 22
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    connection.settimeout(0.3)
+    connection.settimeout(0.0)
     try:
         return connection.recv(1) == b""
-    except TimeoutError:
+    except BlockingIOError:
         return False
     except ConnectionResetError:
         return True
@@ -149,7 +149,9 @@ def test_many_streams_hear_everything_in_order() -> None:
 
     def listen(number: int, url: str) -> None:
         heard[number] = []
-        with httpx.stream("GET", f"{url}{API}/events?since=0", timeout=LIMIT_S) as stream:
+        with httpx.stream(
+            "GET", f"{url}{API}/events?since=0", timeout=LIMIT_S, verify=False
+        ) as stream:
             for line in stream.iter_lines():
                 if line.startswith("id: "):
                     heard[number].append(int(line[4:]))

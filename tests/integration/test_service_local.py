@@ -13,7 +13,7 @@ import pytest
 from tests.integration.serving import Running, serving
 from tests.waiting import wait_until
 from weft.app.serve.live import Live, Settings
-from weft.app.state.backup import make_backup, restore_backup
+from weft.app.state.upkeep import make_backup, restore_backup
 from weft.core.errors import InvalidConfig
 
 API = "/api/v1"

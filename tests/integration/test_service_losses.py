@@ -12,16 +12,13 @@ import pytest
 
 from tests.integration.serving import serving
 
-pytest.importorskip("fastapi")
-pytest.importorskip("torch")
-
 API = "/api/v1"
 ENGINE = "local:slots=4,cpu=true,name=here,warm=false"
 LIMIT_S = 900.0
 SCRIPT = """
 import sys
 import torch
-import weft.train as wt
+import weft_train as wt
 
 rate = float(sys.argv[1])
 job = wt.init(report_every_s=0.2)

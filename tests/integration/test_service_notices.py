@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests.integration.mail_server import Post, mail_server
-from tests.integration.serving import FAST, LIMIT_S, STILL, Running
+from tests.integration.serving import FAST, STILL, Running
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
 from weft.core.errors import InvalidConfig
 from weft.service.notify.mail import MailServer, addresses
@@ -25,7 +26,9 @@ API = "/api/v1"
 @contextmanager
 def telling(engine: str, **more: Any) -> Iterator[httpx.Client]:
     service = Running(Settings(engine, port=0, **more))
-    with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+    with httpx.Client(
+        base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
+    ) as client:
         yield client
     service.end()
 

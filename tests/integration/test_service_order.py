@@ -7,17 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import (
-    API,
-    FAST,
-    LIMIT_S,
-    STILL,
-    Running,
-    get,
-    serving,
-    submit,
-)
-from tests.waiting import wait_until
+from tests.integration.serving import API, FAST, STILL, Running, get, serving, submit
+from tests.waiting import LIMIT_S, wait_until
 from weft.app.serve.live import Settings
 
 
@@ -84,7 +75,9 @@ def test_who_would_wait_in_vain_is_a_cancelled_job_that_says_why() -> None:
 
 def test_who_waits_is_known_after_a_restart(tmp_path: Path) -> None:
     service = Running(Settings(engine=STILL, state=tmp_path, port=0))
-    with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+    with httpx.Client(
+        base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
+    ) as client:
         first = submit(client)
         second = submit(client, after={"ok": [first]})
     service.end()

@@ -39,7 +39,6 @@ def train(
 
 
 def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     with serving(LOCAL, tmp_path / "state", policy="weft") as client:
         plan = train(client, "one", tmp_path)
         wait_until(lambda: ended(client, "one"))
@@ -59,7 +58,6 @@ def test_a_real_gpt_runs_the_plan_that_was_chosen(tmp_path: Path) -> None:
 def test_the_next_job_of_a_program_tries_a_plan_that_nobody_ran(
     policy: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
     with serving(LOCAL, tmp_path / "state", policy=policy) as client:
         first = train(client, "one", tmp_path)
         wait_until(lambda: ended(client, "one"))
@@ -80,7 +78,6 @@ def test_the_next_job_of_a_program_tries_a_plan_that_nobody_ran(
 def test_a_running_gpt_changes_its_plan_on_the_gpus_that_it_has(
     policy: str, tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
     plans = ["ga8-gc", "zero3"]
     with serving(LOCAL, tmp_path / "state", policy=policy) as client:
         first = train(client, "one", tmp_path, plans, steps=1_000_000)

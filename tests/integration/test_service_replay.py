@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.integration.serving import LIMIT_S, serving
-from weft.app.serve.hinted_or_alike import HintedOrAlike
+from tests.integration.serving import serving
+from tests.waiting import LIMIT_S
+from weft.app.serve.predicting import HintedOrAlike
 from weft.core.knowledge.knowledge import Knowledge
 from weft.perf.linear import LinearBeliefs
 from weft.runtime.deciding.replay import decide_again
@@ -26,7 +27,7 @@ def test_quotas_and_priorities_are_part_of_the_log(tmp_path: Path) -> None:
                 "gpus": 1 + i % 3,
                 "tenant": "abc"[i % 3],
                 "priority": ("normal", "opportunistic", "guaranteed")[i % 5 % 3],
-                "preemptible": i % 2 == 0,
+                "preemptible": i % 2 == 0 or i % 5 % 3 == 1,  # as opportunistic ones must be
                 "hints": {"duration_s": 100 + 200 * (i % 4)},
             }
             assert client.post(f"{API}/jobs", json=body).status_code == 201

@@ -107,6 +107,22 @@ def test_a_node_is_kept_for_a_tenant_and_maintenance_stops_who_is_there() -> Non
         assert client.put(f"{API}/reservations/past", json=past).status_code == 422
 
 
+def test_a_job_that_failed_at_its_start_is_tried_on_another_node_while_one_is_free() -> None:
+    with serving("simulated:cluster=2x1:a100,speed=1") as client:
+        hints = {"duration_s": 5_000, "fails_at_s": 0.2}
+        job = submit(client, gpus=1, share="never", hints=hints, retries=1)
+        wait_until(
+            lambda: (
+                (now := get(client, f"/jobs/{job}"))["attempt"] == 2 and now["state"] == "running"
+            )
+        )
+
+        events = get(client, f"/jobs/{job}/events")["events"]
+        held = [event["changes"][job] for event in events if job in event.get("changes", ())]
+        tried = [to["slices"][0]["node"] for to in held if to]
+        assert len(tried) == 2 and len({*tried}) == 2, events
+
+
 def test_a_node_where_jobs_fail_at_their_start_is_set_aside_and_can_be_used_again() -> None:
     with serving("simulated:cluster=2x1:a100,speed=1") as client:
         hold = submit(client, gpus=1, kinds=["a100"], share="never")

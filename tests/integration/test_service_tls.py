@@ -11,12 +11,14 @@ import pytest
 
 from tests.integration.serving import STILL, Running
 from weft.app.serve.live import Settings
-from weft.cli.connect.client import Client, Untrusted
+from weft.cli.connect.client import ServiceClient, Untrusted
 from weft.core.errors import InvalidConfig
 from weft.service.main import create_app
 from weft.service.responses.answers import JobList
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="needs openssl: apt-get install openssl"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +40,14 @@ def test_commands_talk_to_a_service_whose_certificate_they_are_told_to_trust(
 
     assert address.startswith("https://127.0.0.1:")
     with pytest.raises(Untrusted, match="is not trusted"):
-        Client(address).get(JobList, "/jobs")
+        ServiceClient(address).get(JobList, "/jobs")
     monkeypatch.setenv("WEFT_CA", str(signed[0]))
-    assert Client(address).get(JobList, "/jobs").jobs == []
+    assert ServiceClient(address).get(JobList, "/jobs").jobs == []
     monkeypatch.delenv("WEFT_CA")
     command = [sys.executable, "-m", "weft", "--ca", str(signed[0]), "jobs"]
     done = subprocess.run(command, env={"WEFT_URL": address}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    plain = Client(address.replace("https", "http"))
+    plain = ServiceClient(address.replace("https", "http"))
     with pytest.raises(InvalidConfig, match="no service answers"):
         plain.get(JobList, "/jobs")
     service.end()
@@ -58,7 +60,7 @@ def test_a_certificate_file_that_holds_none_is_named(
     monkeypatch.setenv("WEFT_CA", str(tmp_path / "ca.pem"))
 
     with pytest.raises(InvalidConfig, match=r"WEFT_CA is .*ca\.pem"):
-        Client("https://127.0.0.1:1")
+        ServiceClient("https://127.0.0.1:1")
 
 
 def test_what_cannot_be_served_with_is_said_at_the_start(

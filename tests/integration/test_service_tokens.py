@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import LIMIT_S, STILL, bearer, serving, token
+from tests.integration.serving import STILL, bearer, serving, token
+from tests.waiting import LIMIT_S
 
 API = "/api/v1"
 ENDLESS = ["sh", "-c", "echo begun; sleep 600"]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.person import LIMIT_S, person
+from tests.integration.person import person
 from tests.integration.serving import API, bearer, fetch, get, serving, submit, token
-from tests.waiting import wait_until
+from tests.ports import free_port
+from tests.waiting import LIMIT_S, wait_until
 from weft.wire.processes import start_time
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
@@ -197,13 +198,6 @@ def test_a_job_without_a_terminal_says_so(tmp_path: Path) -> None:
 SERVER = (
     "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port={port}, bind='127.0.0.1')"
 )
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("engine", [ENGINE, FLEET])

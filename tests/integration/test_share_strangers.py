@@ -15,7 +15,6 @@ from weft.core.events.event import Decided, Failed, Observed, Started
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 
-pytest.importorskip("tqdm")
 ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
 # A stranger's script: it holds memory, and counts its steps with a progress bar.
 SCRIPT = """

@@ -14,7 +14,6 @@ from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.launch import Launch
 
-pytest.importorskip("torch")
 ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
 POLICIES = (
     "muri:known=false",

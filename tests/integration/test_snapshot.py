@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import weft
-from weft.app.serve.hinted_or_alike import HintedOrAlike
+from tests.waiting import LIMIT_S
+from weft.app.serve.predicting import HintedOrAlike
 from weft.core.events.event import Reported
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
@@ -59,10 +60,10 @@ def story() -> MemoryStore:
             job = Job(JobId(f"j{i}"), demand=demand, tenant=f"t{i % 3}", hints=hints)
             await driver.submit(job)
             if i == 20:
-                async with asyncio.timeout(300.0):
+                async with asyncio.timeout(LIMIT_S):
                     await driver.ended(JobId("j8"))  # after a drain endless ones may be before it
                 await driver.drain(parse_cluster("3x4:a100").nodes[1].id)
-        async with asyncio.timeout(300.0):  # a driver that broke tells of no more changes
+        async with asyncio.timeout(LIMIT_S):  # a driver that broke tells of no more changes
             endless = [JobId(f"j{i}") for i in range(9, 30)]
             while not any(driver.job(job_name).state == "running" for job_name in endless):
                 await driver._changed.wait()  # which of them it is depends on the drain

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import LIMIT_S
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Awoke, Slept, Started, StartedAhead
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 
-pytest.importorskip("tqdm")
-LIMIT_S = 120.0
 START_UP_S = 4.0
 ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
 # A stranger's script: a start-up, then steps that a progress bar counts.

@@ -11,11 +11,19 @@ from pathlib import Path
 import pytest
 
 from weft.app.serve.live import Live, Settings
-from weft.app.state.backup import make_backup, restore_backup
-from weft.app.state.check import Finding, accept_loss, check_state
+from weft.app.serve.standby import FilePlace
 from weft.app.state.folder import make_private, open_to_others
+from weft.app.state.upkeep import (
+    StateFinding,
+    accept_loss,
+    check_state,
+    make_backup,
+    restore_backup,
+)
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Demand, Job, JobId
+from weft.engines.local import LocalEngine
+from weft.engines.machine.users import let_through
 
 ENGINE = "simulated:cluster=1x4:a100,speed=3600"
 
@@ -63,7 +71,7 @@ def change(state: Path, *statements: str) -> None:
     db.close()
 
 
-def errors(findings: list[Finding]) -> list[str]:
+def errors(findings: list[StateFinding]) -> list[str]:
     return [finding.what for finding in findings if finding.level == "error"]
 
 
@@ -143,7 +151,6 @@ def test_a_loss_that_was_accepted_is_gone_on_from(tmp_path: Path) -> None:
         '{"at":1.0,"event":"Saved","job":"a","attempt":1,"step":"x"}',
         '{"at":1.0,"event":"Saved","job":"a","attempt":1,"step":1e400}',
         '{"at":1.0,"event":"Finished"}',
-        '{"at":1.0,"event":"Nonsense"}',
         '{"at":"x","event":"Woken"}',
         '["no object"]',
         "not JSON",
@@ -227,6 +234,36 @@ def test_a_folder_of_other_things_keeps_its_mode(tmp_path: Path) -> None:
 
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "events.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("begins", ["a service", "a standby", "a restore"])
+def test_users_of_jobs_are_not_shut_out_while_a_service_begins(begins: str, tmp_path: Path) -> None:
+    """Their agents and ranks go on meanwhile, and open files below."""
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    run_jobs(state, "a")
+    make_backup(state, copy)
+    let_through(state)
+    (state / "tokens.json").touch(0o644)
+
+    match begins:
+        case "a service":
+            live(state).store.close()
+        case "a standby":
+            FilePlace(state).close()
+        case _:
+            (state / "events.db").unlink()
+            restore_backup(copy, state)
+
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (state, state / "jobs")} == {0o711}
+    assert not open_to_others(state)
+
+
+def test_without_users_no_other_user_walks_to_jobs_any_more(tmp_path: Path) -> None:
+    engine = LocalEngine(state=tmp_path)
+    engine._make_folders(users=True)
+    engine._make_folders(users=False)
+
+    assert stat.S_IMODE((tmp_path / "jobs").stat().st_mode) == 0o700
 
 
 # ---- copies

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tests.scenarios.live import run_virtually
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.testing.live_scenarios import run_virtually
 
 CHANGING = "optimus:interval=1"
 LIVELY = f"steady:min_run_s=0,margin=0|{CHANGING}"

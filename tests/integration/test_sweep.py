@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 from weft.core.errors import EngineError, InvalidConfig
 from weft.sim.sweep import Report, sweep
 
@@ -163,7 +163,7 @@ def test_another_process_has_what_this_one_loaded_unless_threads_run(
     script.write_text(LOADED)
     notes.mkdir()
     command = [sys.executable, str(script), has, str(notes)]
-    ran = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, check=True, timeout=LIMIT_S)
     assert ran.stdout.decode().strip() == loaded
 
 
@@ -196,7 +196,7 @@ def test_a_sweep_that_is_ended_leaves_no_process_and_no_file_behind(
 
     sweeping.send_signal(signal_number)
 
-    _, errors = sweeping.communicate(timeout=60)
+    _, errors = sweeping.communicate(timeout=LIMIT_S)
     wait_until(lambda: not any(runs(worker) for worker in workers))
     assert not list(files.iterdir())
     assert (b"KeyboardInterrupt" in errors) == (signal_number == signal.SIGINT)

@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import examples
 
+from tests.examples import examples
+from weft.base import tokens as wire
+from weft.base.errors import WireError
 from weft.node.errors import NodeError
 from weft.node.tokens.coordinator import Coordinator, Out
-from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline
-from weft.node.tokens.groups import together, within_groups
-from weft.node.tokens.members import Key, Member, TokenState
-from weft.train.turns.gate import Tokens
-from weft.wire import tokens as wire
-from weft.wire.environment import Environment
-from weft.wire.errors import WireError
+from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline, together, within_groups
+from weft.node.tokens.members import Key, TokenMember, TokenState
+from weft_train.base.environment import Environment
+from weft_train.turns.gate import TurnTokens
 
 Stage = tuple[tuple[str, ...], float]
 IO, GPU = ("io",), ("gpu:0",)
@@ -223,7 +222,7 @@ def test_members_belong_together_through_the_devices_they_share(
     book = TokenState()
     for number, gpus in enumerate(devices, start=1):
         key = Key(number)
-        book.members[key] = Member(key, "j", 0, "guaranteed", 1.0, number, gpus=tuple(gpus))
+        book.members[key] = TokenMember(key, "j", 0, "guaranteed", 1.0, number, gpus=tuple(gpus))
 
     assert sorted(together(book).values(), key=min) == groups
 
@@ -404,7 +403,7 @@ def test_an_idle_lease_goes_back_while_the_member_waits_for_another_token(tmp_pa
 
     coordinator = threading.Thread(target=coordinate)
     coordinator.start()
-    tokens = Tokens(Environment(job="a", coordinator=str(tmp_path / "tokens")))
+    tokens = TurnTokens(Environment(job="a", coordinator=str(tmp_path / "tokens")))
     tokens.acquire(*GPU)
     tokens.release(*GPU, used_s=0.1)
     tokens.acquire(*IO)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.serving import LIMIT_S
 from tests.integration.users import ANN, AS_ROOT, BOB, open_folder, python_as
+from tests.waiting import LIMIT_S
 from weft.engines.machine.users import make_folder
 from weft.wire.attempt import folder_of, job_folder
 from weft.wire.identity import Identity
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not AS_ROOT, reason="only root may become other 
 
 SAY = """
 line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-line.settimeout(20)
+line.settimeout(600)
 line.connect(sys.argv[1])
 try:
     line.sendall(sys.argv[2].encode())

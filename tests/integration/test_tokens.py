@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import real_ranks as ranks
 
-from tests.integration import ranks
+from tests.waiting import LIMIT_S, wait_until
+from weft.base.tokens import FROM_MEMBER, Inspect, Inspected, from_coordinator
 from weft.node.tokens.coordinator import LEASE_S, LEAST_S
-from weft.wire.environment import Environment
-from weft.wire.messages import Turns
-from weft.wire.tokens import FROM_MEMBER, Inspect, Inspected, from_coordinator
+from weft_train.base.environment import Environment
+from weft_train.base.messages import Turns
 
 Start = Any
+ENOUGH = "enough"  # a file beside the notes of members, who end when it is there
 
 
 class Node:
@@ -40,10 +42,7 @@ class Node:
              "--discipline", self.discipline],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        until = time.monotonic() + 30
-        while not self.looks():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_until(self.looks, "it answers")
 
     def kill(self) -> None:
         self.process.kill()
@@ -57,7 +56,7 @@ def look(path: str) -> list[Inspected]:
     """What a coordinator shows; nothing while it is away."""
     words, seen = from_coordinator(), list[Inspected]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(5)
+        line.settimeout(LIMIT_S)
         try:
             line.connect(path)
             line.sendall(FROM_MEMBER.encode(Inspect()))
@@ -80,14 +79,16 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
 
 def turns(notes: str, steps: int, io_s: float, gpu_s: float, die_at: int, hold: int) -> None:
     """A member without torch: notes when each stage began and ended."""
-    from weft.train.turns.gate import Tokens
-    from weft.wire.environment import Environment
+    from weft_train.base.environment import Environment
+    from weft_train.turns.gate import TurnTokens
 
     env = Environment.read()
-    tokens = Tokens(env)
+    tokens = TurnTokens(env)
     gpus = tuple(f"gpu:{number}" for number in range(hold))
     with Path(notes).open("w", buffering=1) as out:
         for step in range(steps):
+            if Path(notes).with_name(ENOUGH).exists():
+                break
             for names, length in ((("io",), io_s), (gpus, gpu_s)):
                 tokens.acquire(*names)
                 began = time.monotonic()
@@ -150,10 +151,10 @@ def test_no_two_processes_hold_a_token_and_different_tokens_overlap(
 def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
     node: Node, tmp_path: Path
 ) -> None:
-    from weft.train.turns.gate import Tokens
+    from weft_train.turns.gate import TurnTokens
 
     other = Node(tmp_path / "other", "lockstep")
-    tokens = Tokens(Environment(job="a", coordinator=str(node.path)))
+    tokens = TurnTokens(Environment(job="a", coordinator=str(node.path)))
     tokens.acquire("gpu:0")
     freed: list[float] = []
 
@@ -195,21 +196,24 @@ def test_training_outlives_the_coordinator_and_finds_the_next_one(
     node: Node, tmp_path: Path
 ) -> None:
     names = ["a", "b"]
-    processes = [p for name in names for p in member(node, tmp_path, name, steps=250, io_s=0.004)]
-    while min(len(notes_of(tmp_path, n)) if (tmp_path / n).exists() else 0 for n in names) < 10:
-        time.sleep(0.01)
+    processes = [p for name in names for p in member(node, tmp_path, name, steps=100_000)]
+
+    def connected(name: str) -> list[bool]:
+        notes = notes_of(tmp_path, name) if (tmp_path / name).exists() else []
+        return [note["on"] for note in notes if "on" in note]
+
+    wait_until(lambda: all(len(connected(name)) >= 10 for name in names))
     node.kill()
-    time.sleep(0.2)
+    wait_until(lambda: not any(connected(name)[-1] for name in names), "they go on alone")
     node.start()
+    wait_until(lambda: all(connected(name)[-1] for name in names), "they come back")
+    (tmp_path / ENOUGH).touch()
 
     codes = ranks.finish(processes)
 
     assert codes == [0, 0]
     for name in names:
-        on = [note["on"] for note in notes_of(tmp_path, name) if "on" in note]
-        assert on[0]
-        assert not all(on)
-        assert on[-1], "it came back"
+        assert connected(name)[0]
         assert notes_of(tmp_path, name)[-1] == {"done": True, "lost": 1}
 
 
@@ -258,7 +262,7 @@ def test_a_holder_that_stands_still_is_passed_by(node: Node, tmp_path: Path) -> 
 
 def test_a_bad_line_ends_that_connection_only(node: Node, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(5)
+        line.settimeout(LIMIT_S)
         line.connect(str(node.path))
         line.sendall(b"what?\n")
         assert line.recv(100) == b""
@@ -269,7 +273,7 @@ def test_a_bad_line_ends_that_connection_only(node: Node, tmp_path: Path) -> Non
 def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "weft.node.tokens", "/tmp/x", "--discipline", "lockstop"],
-        capture_output=True, text=True, timeout=30,
+        capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
 
     assert ran.returncode == 2
@@ -277,7 +281,7 @@ def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
 
 
 def test_gangs_of_real_ranks_take_turns_and_learn_the_same(node: Node, tmp_path: Path) -> None:
-    from tests.integration.train_script import notes, train
+    from train_script import notes, train
 
     def go(name: str, env: dict[str, str]) -> Start:
         script = functools.partial(train, str(tmp_path / name), epochs=2)
@@ -286,9 +290,7 @@ def test_gangs_of_real_ranks_take_turns_and_learn_the_same(node: Node, tmp_path:
     alone = ranks.finish(go("alone", {}))
     env = {"WEFT_COORDINATOR": str(node.path), "WEFT_DEVICES": "0,1"}
     processes = [*go("a", env), *go("b", env)]
-    until = time.monotonic() + 30
-    while node.looks()[-1].values["members"] < 2 and time.monotonic() < until:
-        time.sleep(0.005)
+    wait_until(lambda: node.looks()[-1].values["members"] == 2)
     codes = ranks.finish(processes)
 
     assert alone == [0, 0]

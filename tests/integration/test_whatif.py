@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from weft.app.insight.changes import Changes, resized
-from weft.app.insight.history import History, read_history
-from weft.app.insight.never_starts import NeverStarts
-from weft.app.insight.what_if import Variant, more_jobs, trace_of, what_if, what_if_in_file
+from weft.app.insight.history import LogHistory, read_history
+from weft.app.insight.never_starts import StuckJobs
+from weft.app.insight.what_if import (
+    Variant,
+    WhatIfChanges,
+    more_jobs,
+    resized,
+    trace_of,
+    what_if,
+    what_if_in_file,
+)
 from weft.app.serve.rules import Quotas
 from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.model.cluster import Node, parse_cluster
-from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Meter, NodeId, Slice
+from weft.core.model.job import (
+    Allocation,
+    BatchRange,
+    Demand,
+    Job,
+    JobId,
+    LinearQuantity,
+    NodeId,
+    Slice,
+)
 from weft.core.spec.part_spec import PartSpec
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import CANCELLED, SUCCEEDED
 
 CLUSTER = parse_cluster("1x4:a100")
-POLICIES = {
-    "fifo": Variant("fifo", CLUSTER),
-    "srtf": Variant("priority|firm|srtf", CLUSTER),
-}
+POLICIES = {"fifo": Variant("fifo", CLUSTER), "srtf": Variant("priority|firm|srtf", CLUSTER)}
 
 
 def record(
@@ -33,7 +47,7 @@ def record(
 ) -> JobRecord:
     job = Job(JobId(name), submitted, Demand(gpus))
     return JobRecord(
-        job, submitted, outcome, started=submitted, starts=1, gpu_s=Meter(worked * gpus)
+        job, submitted, outcome, started=submitted, starts=1, gpu_s=LinearQuantity(worked * gpus)
     )
 
 
@@ -78,7 +92,7 @@ def test_jobs_too_large_for_what_is_up_now_never_start() -> None:
     answer = what_if(past, POLICIES, 100.0)
 
     because = "asks for 8 GPUs, more than there are"
-    assert answer.never["fifo"] == [NeverStarts(1, because, (JobId("big"),))]
+    assert answer.never["fifo"] == [StuckJobs(1, because, (JobId("big"),))]
     assert answer.policies["fifo"]["avg_jct_h"] == pytest.approx(10.0 / 3600)
     nothing = what_if(past[:1], POLICIES, 100.0)
     assert nothing.policies == {"fifo": {}, "srtf": {}}
@@ -104,7 +118,7 @@ def on(*gpus: int) -> Allocation:
     return Allocation((Slice(NODE.id, gpus),))
 
 
-def flat() -> History:
+def flat() -> LogHistory:
     """A job that reports the same speed on 1 and on 4 GPUs, after 100 s on each."""
     job = Job(JobId("flat"), demand=Demand(1, 1, 4), batch=BatchRange(32, 32, 32))
     per_gpu = {1: 32.0, 4: 8.0}
@@ -154,7 +168,7 @@ def test_a_file_of_events_is_replayed_with_more_machines() -> None:
         ]
     history = read_history((event_line(at, event) for at, event in (*past, *runs)), "test")
 
-    answer = what_if_in_file(history, Changes(nodes="1x8:a100"), "", "test")
+    answer = what_if_in_file(history, WhatIfChanges(nodes="1x8:a100"), "", "test")
 
     as_it_was, more = answer.policies["fifo"], answer.policies["fifo, 1x8:a100 more"]
     assert as_it_was["makespan_h"] == pytest.approx(2.0 * more["makespan_h"])
@@ -162,23 +176,23 @@ def test_a_file_of_events_is_replayed_with_more_machines() -> None:
 
 def test_a_log_of_a_simulation_asks_for_its_machines() -> None:
     with pytest.raises(InvalidConfig, match="what machines"):
-        what_if_in_file(History(), Changes(nodes="1x8:a100"), "", "log.jsonl")
+        what_if_in_file(LogHistory(), WhatIfChanges(nodes="1x8:a100"), "", "log.jsonl")
 
 
 def test_a_past_job_at_another_size_works_as_much_and_takes_as_long_as_that_needs() -> None:
     past = [record("a", 0.0, 1, 100.0)]
-    changed = Changes(sizes={"a": 2})
+    changed = WhatIfChanges(sizes={"a": 2})
 
     answer = what_if(past, {"then": Variant("fifo", CLUSTER, changed)}, 1000.0)
 
     assert answer.policies["then"]["avg_jct_h"] == pytest.approx(50.0 / 3600.0)
     with pytest.raises(UnknownName):
-        what_if(past, {"x": Variant("fifo", CLUSTER, Changes(sizes={"b": 2}))}, 1000.0)
+        what_if(past, {"x": Variant("fifo", CLUSTER, WhatIfChanges(sizes={"b": 2}))}, 1000.0)
 
 
 def test_quotas_and_weights_go_around_the_policy_that_a_person_named() -> None:
     rules = Quotas({"nlp": 2.0})
-    change = Changes(limits={"nlp": 8.0}, weights={"cv": 2.0})
+    change = WhatIfChanges(limits={"nlp": 8.0}, weights={"cv": 2.0})
 
     spec = change.around(rules.around(PartSpec("las")), rules)
 
@@ -204,6 +218,28 @@ def test_what_is_too_dear_leaves_out_the_oldest_and_says_so() -> None:
     assert "10 older jobs are left out" in answer.note
     assert reported[-1] == ("srtf", 50 / 60)
     assert "left out" not in what_if(past, POLICIES, 1000.0).note
+
+
+def test_the_note_holds_the_replay_against_what_happened() -> None:
+    late = replace(record("short", 10.0, 4, 10.0), started=4010.0, starts=3)
+
+    note = what_if([record("long", 0.0, 4, 10_000.0), late], POLICIES, 20_000.0).note
+
+    assert "2 ended jobs waited 33.3 min on average and started again 1.00 times" in note
+    assert "in the replay of the same 83" in note
+    assert note.endswith(" min and 0.00")
+
+
+def test_the_note_says_how_far_older_jobs_move_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    past = [record(f"job{i}", float(i), 4, 100.0) for i in range(60)]
+    monkeypatch.setattr("weft.app.insight.what_if.WHOLE", 0.0)
+    monkeypatch.setattr("weft.app.insight.what_if.more_jobs", lambda jobs, *_: min(jobs + 5, 55))
+
+    note = what_if(past, POLICIES, 1000.0, cpu_s=1e6).note
+
+    moved = re.search(r"5 older .* the newest 50 waited (\S+) min instead of (\S+) min", note)
+    assert moved is not None
+    assert float(moved[2]) - float(moved[1]) == pytest.approx(5 * 100.0 / 60.0, rel=0.2)
 
 
 def test_more_jobs_are_tried_as_long_as_there_is_time() -> None:

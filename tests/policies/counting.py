@@ -44,10 +44,7 @@ class Count:
         self.lists = [[] for _ in range(len(self.limits) + 1)]
         active: list[Run] = []
         while waiting or active:
-            nxt = min(
-                [waiting[0].submit] if waiting else [],
-                default=float("inf"),
-            )
+            nxt = min([waiting[0].submit] if waiting else [], default=float("inf"))
             for job in active:
                 if job.running:
                     nxt = min(nxt, now + job.length - job.ran, now + self._to_limit(job))

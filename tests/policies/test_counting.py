@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from tests.papers.counting import Count, Run
+from tests.policies.counting import Count, Run
 from weft.core.model.trace import Trace
 from weft.traces.read import load
 
@@ -57,9 +57,9 @@ def naive(trace: Trace, policy: str, gpus: int) -> Count:
     ],
 )
 def test_the_muri_trace_on_64_gpus_gives_the_known_completion_times(
-    data: Path, policy: str, seconds: int, preemptions: int | None
+    data: Callable[[str], Path], policy: str, seconds: int, preemptions: int | None
 ) -> None:
-    trace = load(data / "muri" / "traces" / "trace3.csv")
+    trace = load(data("muri/traces/trace3.csv"))
 
     average, stopped = average_jct_s(trace, policy, "8x8:v100")
 
@@ -70,8 +70,10 @@ def test_the_muri_trace_on_64_gpus_gives_the_known_completion_times(
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "fifo:backfill=true", "srtf", "srsf", LAS_TIME, LAS_2D])
-def test_trace1_on_128_gpus_agrees_with_a_naive_simulator(data: Path, policy: str) -> None:
-    trace = load(data / "muri" / "traces" / "trace1.csv")
+def test_trace1_on_128_gpus_agrees_with_a_naive_simulator(
+    data: Callable[[str], Path], policy: str
+) -> None:
+    trace = load(data("muri/traces/trace1.csv"))
 
     average, stopped = average_jct_s(trace, policy, "16x8:v100")
 

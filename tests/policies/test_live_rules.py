@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.scenarios.live import run_virtually
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.testing.live_scenarios import run_virtually
 
 People = Callable[[Live], Awaitable[None]]
 

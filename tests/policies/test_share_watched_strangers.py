@@ -7,15 +7,7 @@ from dataclasses import replace
 import pytest
 
 from weft.core.events.actions import Start
-from weft.core.events.event import (
-    Event,
-    Finished,
-    Observed,
-    Reported,
-    Started,
-    Submitted,
-    Woken,
-)
+from weft.core.events.event import Event, Finished, Observed, Reported, Started, Submitted, Woken
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster

@@ -20,7 +20,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Sharing
+from weft.core.plan.taxonomy import DeviceSharing
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build
@@ -31,12 +31,16 @@ from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
-from weft.pieces.size.change_seconds import change_seconds, read_costs
-from weft.pieces.size.checkpoint_moves import Worth, find_hurried
+from weft.pieces.size.change_seconds import (
+    HoldTimes,
+    Worth,
+    change_seconds,
+    find_hurried,
+    read_costs,
+)
 from weft.pieces.size.choice_reasons import say_gave_way
 from weft.pieces.size.configs import find_held, valid_configs
-from weft.pieces.size.hold_times import HoldTimes
-from weft.policies.weft import program
+from weft.policies.weft import values
 from weft.policies.weft.policy import LastDecision, Weft
 from weft.policies.weft.values import Values, expected_speeds, find_goodputs
 from weft.solve.multiple_choice import Answer
@@ -60,22 +64,22 @@ def scheduler(*jobs: Job, policy: Weft | None = None) -> Scheduler:
     )
     made = Scheduler(policy or Weft(), CLUSTER, knowledge=knowledge)
     for job in jobs:
-        made.recall(0.0, Submitted(job))
+        made.apply_event(0.0, Submitted(job))
     return made
 
 
 def run(made: Scheduler, name: str, node: int, gpus: tuple[int, ...]) -> None:
     """Let a job run on these devices since 0."""
     on = Allocation((Slice(CLUSTER.nodes[node].id, gpus),))
-    made.recall(0.0, Decided(1, {JobId(name): on}))
-    made.recall(0.0, Started(JobId(name), 1))
+    made.apply_event(0.0, Decided(1, {JobId(name): on}))
+    made.apply_event(0.0, Started(JobId(name), 1))
 
 
 def test_a_job_is_left_alone_when_its_end_is_nearer_than_a_restart() -> None:
     made = scheduler(job("a"))
     run(made, "a", 0, (0,))
-    made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
-    made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.97)))
+    made.apply_event(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+    made.apply_event(300.0, Reported(JobId("a"), 1, report(1, 0.97)))
 
     plan = made.propose(301.0)
 
@@ -85,8 +89,8 @@ def test_a_job_is_left_alone_when_its_end_is_nearer_than_a_restart() -> None:
 def test_the_same_job_grows_while_there_is_much_to_do() -> None:
     made = scheduler(job("a"))
     run(made, "a", 0, (0,))
-    made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
-    made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
+    made.apply_event(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+    made.apply_event(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
 
     on = made.propose(301.0).changes[JobId("a")]
 
@@ -108,8 +112,8 @@ def test_an_odd_size_is_kept_by_who_may_not_be_stopped_and_left_by_others(
 ) -> None:
     made = scheduler(job("a", preemptible=may_be_stopped), *(job(f"j{i}") for i in range(20)))
     run(made, "a", 0, (0, 1, 2))  # three GPUs are none of the sizes it chooses from
-    made.recall(30.0, Reported(JobId("a"), 1, report(3, 0.0)))
-    made.recall(300.0, Reported(JobId("a"), 1, report(3, 0.02)))
+    made.apply_event(30.0, Reported(JobId("a"), 1, report(3, 0.0)))
+    made.apply_event(300.0, Reported(JobId("a"), 1, report(3, 0.02)))
 
     assert (JobId("a") in made.propose(301.0).changes) is may_be_stopped
 
@@ -123,13 +127,13 @@ def test_who_may_not_be_stopped_is_not_moved_and_sizes_without_a_place_are_tried
     made = scheduler(*firm, *gangs, job("elastic", most=4))
     run(made, "a", 0, (0,))
     run(made, "b", 1, (0,))
-    solve, asked = program.solve, []
+    solve, asked = values.solve, []
 
     def count(values: Values, *more: Any) -> Answer:
         asked.append(values)
         return solve(values, *more)
 
-    monkeypatch.setattr(program, "solve", count)
+    monkeypatch.setattr(values, "solve", count)
 
     plan = made.propose(100.0)
 
@@ -142,9 +146,9 @@ def largest(model: str, *, pooled: bool) -> int:
     made = scheduler(job("a"), policy=Weft(pooled=pooled))
     run(made, "a", 0, (0,))
     for at, done in ((30.0, 0.0), (300.0, 0.02)):
-        made.recall(at, Reported(JobId("a"), 1, report(1, done)))
-    made.recall(300.0, Cancelled(JobId("a")))
-    made.recall(301.0, Submitted(job("b", model)))
+        made.apply_event(at, Reported(JobId("a"), 1, report(1, done)))
+    made.apply_event(300.0, Cancelled(JobId("a")))
+    made.apply_event(301.0, Submitted(job("b", model)))
     on = made.propose(302.0).changes[JobId("b")]
     return 0 if on is None else on.gpus
 
@@ -163,8 +167,8 @@ def test_who_nobody_reported_of_begins_small_where_nothing_is_learnt_from_others
 ) -> None:
     made = scheduler(job("a"), policy=Weft(pooled=pooled))
     made.knowledge = replace(made.knowledge, beliefs=FittedBeliefs())
-    made.recall(1.0, Cancelled(JobId("a")))
-    made.recall(2.0, Submitted(Job(JobId("b"), demand=Demand(4, 1, 8), model="gpt")))
+    made.apply_event(1.0, Cancelled(JobId("a")))
+    made.apply_event(2.0, Submitted(Job(JobId("b"), demand=Demand(4, 1, 8), model="gpt")))
 
     on = made.propose(3.0).changes[JobId("b")]
 
@@ -188,7 +192,7 @@ def test_how_often_gpus_were_lost_is_forgotten_by_half_in_two_hours(
     made = scheduler(job("a"))
     run(made, "a", 0, (0,))
     for at, done in ((30.0, 0.0), (7199.0, 0.02)):
-        made.recall(at, Reported(JobId("a"), 1, report(1, done)))
+        made.apply_event(at, Reported(JobId("a"), 1, report(1, done)))
     lost = LastDecision(holds=HoldTimes(lost={"v100/bert": 110.0}))  # two hours ago
 
     plan = Weft(**half_life).decide(replace(made.view(7200.0), memory=lost))  # type: ignore[arg-type]
@@ -227,7 +231,7 @@ def test_a_job_that_gives_way_names_the_job_that_got_its_gpus() -> None:
 def test_a_running_job_is_told_its_worth_the_price_and_the_runner_up() -> None:
     made = scheduler(job("a"), job("b"))
     run(made, "a", 0, (0, 1))
-    made.recall(30.0, Reported(JobId("a"), 1, report(2, 0.0)))
+    made.apply_event(30.0, Reported(JobId("a"), 1, report(2, 0.0)))
 
     why = explain(Present.of(made, 300.0), JobId("a"))
 
@@ -240,7 +244,7 @@ def hasten(left: tuple[float, float], bound: float) -> list[float]:
     """Two jobs that came a day ago, of which one runs."""
     made = scheduler(job("waits"), job("runs"))
     run(made, "runs", 0, (0,))
-    made.recall(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
+    made.apply_event(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
     view, configs = made.view(90_000.0), valid_configs(CLUSTER)
     goodput = made.knowledge.pooled.goodputs(view.table, configs)  # type: ignore[union-attr]
     weights: list[float] = hasten_late(view, configs, goodput, np.array(left), bound).tolist()
@@ -264,7 +268,7 @@ def test_a_first_start_that_is_not_over_costs_as_much_again() -> None:
     made.knowledge = replace(made.knowledge, costs=costs)
     for name, node in (("starts", 0), ("trains", 1)):
         run(made, name, node, (0,))
-    made.recall(30.0, Reported(JobId("trains"), 1, report(1, 0.0)))
+    made.apply_event(30.0, Reported(JobId("trains"), 1, report(1, 0.0)))
     view, configs = made.view(40.0), valid_configs(CLUSTER)
 
     seconds = change_seconds(view, configs, find_held(view, configs), read_costs(view))
@@ -275,7 +279,7 @@ def test_a_first_start_that_is_not_over_costs_as_much_again() -> None:
 def test_who_waits_is_late_by_what_an_equal_part_would_have_done_meanwhile() -> None:
     made = scheduler(job("waits"), job("runs"))
     run(made, "runs", 0, (0,))
-    made.recall(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
+    made.apply_event(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
     configs = valid_configs(CLUSTER)
     pooled = made.knowledge.pooled
     assert pooled is not None
@@ -318,7 +322,7 @@ def test_a_plan_may_ask_for_a_restart_where_a_job_could_change_live(
 ) -> None:
     made = scheduler(job("a"))
     run(made, "a", 0, (0, 1))
-    made.recall(5.0, Resizable(JobId("a"), 1, 1.0))
+    made.apply_event(5.0, Resizable(JobId("a"), 1, 1.0))
     to = Allocation((Slice(CLUSTER.nodes[1].id, (0, 1)),))
     decisions: list[Decided] = []
     made._journal = lambda _, event: decisions.append(event) if isinstance(event, Decided) else None
@@ -365,8 +369,8 @@ def test_a_job_with_hours_left_is_resized_at_its_own_price_of_restarts() -> None
     for price in (1.0, 1e4):
         made = scheduler(job("a"), policy=Weft(large_restart=price))
         run(made, "a", 0, (0,))
-        made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
-        made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
+        made.apply_event(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+        made.apply_event(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
         grown[price] = bool(made.propose(301.0).changes)
 
     assert grown == {1.0: True, 1e4: False}
@@ -391,8 +395,8 @@ def test_only_where_jobs_share_it_says_so() -> None:
     shared = {
         option: Weft(**{option: True}).about.taxonomy.sharing for option in ("share", "strangers")
     }
-    assert set(shared.values()) == {Sharing.SIDE_BY_SIDE}
-    assert Weft().about.taxonomy.sharing is Sharing.EXCLUSIVE
+    assert set(shared.values()) == {DeviceSharing.SIDE_BY_SIDE}
+    assert Weft().about.taxonomy.sharing is DeviceSharing.EXCLUSIVE
 
 
 def test_a_job_nobody_knows_is_thought_to_grow_by_whole_replicas_up_to_what_it_asks() -> None:

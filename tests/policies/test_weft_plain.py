@@ -13,14 +13,14 @@ from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
-from weft.core.knowledge.predictor import Asks
+from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.cells import Column, Floats
 from weft.core.state.state import State
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
-from weft.pieces.order.plain_jobs import plain_weights
+from weft.pieces.order.plain_left import plain_weights
 from weft.policies.weft.policy import Weft
 from weft.testing import cluster_of
 
@@ -31,12 +31,12 @@ class Estimated(NothingLearnt, PointPredictor):
     """A predictor that was told lengths, and subtracts what a job ran."""
 
     label = "estimated"
-    asks = Asks()
+    asks = PredictorNeeds()
 
     def __init__(self, *lengths: float) -> None:
         self._lengths = np.array(lengths)
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """Never below 0."""
         return np.maximum(self._lengths[table.seq.astype(np.intp)] - table.ran(now), 0.0)
 

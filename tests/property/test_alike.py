@@ -14,7 +14,7 @@ from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.state.cells import Column
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.predict.alike.mixture import mean as mean_of
 from weft.predict.alike.mixture import mix, prior, quantile
 from weft.predict.alike.predictor import Alike
@@ -32,9 +32,9 @@ def ended(submitted: Job, ran: float, how: How = How.COMPLETED, at: float = 0.0)
     return Ended(submitted, ran, ran * submitted.demand.gpus, finished=done, how=how, at=at)
 
 
-def table_of(*rows: tuple[Job, float]) -> Table:
+def table_of(*rows: tuple[Job, float]) -> JobTable:
     """Jobs with the seconds that each has executed, at time 0."""
-    table = Table()
+    table = JobTable()
     for seq, (submitted, ran) in enumerate(rows):
         row = table.add(submitted, seq)
         table.set(row, Column.RAN_BASE, ran)
@@ -167,7 +167,7 @@ def test_the_first_of_many_alike_is_worth_what_it_tells_of_the_others() -> None:
         for learner in (predictor, plain):
             learner.learn(ended(job(f"e{i}", 8), 1e5 if i % 10 == 0 else 5.0))
 
-    def waiting(count: int) -> Table:
+    def waiting(count: int) -> JobTable:
         return table_of(*[(job(f"w{i}", 8), 0.0) for i in range(count)])
 
     few, some, many = (predictor.remaining(waiting(n), 0.0) for n in (1, 10, 300))

@@ -23,7 +23,7 @@ from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.wishes import wishes_of
 from weft.core.stops import SLEEPS, Rung
 from weft.pieces.pack import pack
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 
 CLUSTER = parse_cluster("2x2:h200")
 Asked = Start | Stop | Sleep | Resume
@@ -220,7 +220,7 @@ def test_the_log_and_a_snapshot_bring_it_back(data: st.DataObject) -> None:
     again = make_scheduler()
     for at, event in world.log:
         read = read_event(event_line(at, event))
-        again.recall(*read)
+        again.apply_event(*read)
     loaded = load_state(save_state(state), {job.id: job for job in state.table.jobs})
 
     for other in (again.state, loaded):

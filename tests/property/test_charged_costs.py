@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.report.verify import JobRun, Level, SimRun, Stretch, verify
+from weft.report.verify import JobRun, Severity, SimRun, Stretch, verify
 
 RUNS = ("fifo", "srtf", "las")
 COST_S = 30.0
@@ -40,7 +40,7 @@ def draw(
     return runs
 
 
-def charged(runs: list[SimRun]) -> tuple[Level, str]:
+def charged(runs: list[SimRun]) -> tuple[Severity, str]:
     charge = next(finding for finding in verify(runs) if finding.check == "charged")
     return charge.level, charge.text
 
@@ -49,7 +49,7 @@ def charged(runs: list[SimRun]) -> tuple[Level, str]:
 def test_costs_that_are_charged_to_all_alike_are_found(seed: int) -> None:
     level, text = charged(draw(np.random.default_rng(seed)))
 
-    assert level is Level.OK
+    assert level is Severity.OK
     assert text == "starts cost as much as under fifo; a restart costs 30.0 s under srtf, las"
 
 
@@ -66,12 +66,13 @@ def test_costs_that_are_charged_to_all_alike_are_found(seed: int) -> None:
     ],
 )
 @given(seed=st.integers(0, 10**6))
+@example(seed=510509)  # a little less than nothing, which is said as nothing
 def test_costs_that_are_not_charged_to_all_alike_are_named(
     faults: dict[str, dict[str, float]], words: str, seed: int
 ) -> None:
     level, text = charged(draw(np.random.default_rng(seed), **faults))  # type: ignore[arg-type]
 
-    assert level is Level.WRONG
+    assert level is Severity.WRONG
     assert words in text
 
 
@@ -79,12 +80,12 @@ def test_costs_that_are_not_charged_to_all_alike_are_named(
 def test_nothing_is_said_where_jobs_run_at_other_speeds(seed: int) -> None:
     runs = draw(np.random.default_rng(seed), speed={"srtf": 2.0, "las": 3.0})
 
-    assert charged(runs)[0] is Level.UNKNOWN
+    assert charged(runs)[0] is Severity.UNKNOWN
 
 
 def test_nothing_is_said_of_one_run_or_few_jobs() -> None:
     runs = draw(np.random.default_rng(0))
     few = [SimRun(r.name, r.gpus, dict([*r.jobs.items()][:4]), finished=4) for r in runs]
 
-    assert charged(runs[:1])[0] is Level.UNKNOWN
-    assert charged(few)[0] is Level.UNKNOWN
+    assert charged(runs[:1])[0] is Severity.UNKNOWN
+    assert charged(few)[0] is Severity.UNKNOWN

@@ -91,8 +91,8 @@ class NeverRests:
 
 
 @dataclass(frozen=True)
-class WelcomesElsewhere(Fifo):
-    def welcome(self, job: Job, free: Capacity, now: float) -> Plan | None:
+class StartsElsewhere(Fifo):
+    def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:
         """Says of a newcomer that it spreads, and packs it."""
         del now
         on = most_nodes(job, free)
@@ -346,7 +346,7 @@ class Fails:
         (StarvesHosts(), "sets the host part of .* without declaring Controls.HOST"),
         (WakesInThePast(), "asked at .* to be woken at"),
         (NeverRests(), "says that it rests, but acts"),
-        (WelcomesElsewhere(), "decides otherwise about a newcomer than it welcomes"),
+        (StartsElsewhere(), "decides otherwise about a newcomer than `fast_start`"),
         (Sleeper(), "leaves a lone job waiting"),
         (Hoards(), r"leaves GPUs idle and does not say why: \w+ waits although it could start"),
         (NeverGrows(), r"leaves GPUs idle and does not say why: \w+ holds \d+ of \d+"),

@@ -13,13 +13,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from tests.drawn_jobs import draw_work
+from tests.scenarios.live import run_virtually
+from tests.seeds import varied
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import Quotas
 from weft.core.model.job import Job, NodeId, Or
 from weft.core.plan.reasons import Blocker
 from weft.runtime.records.job_records import JobRecord
-from weft.testing.live_scenarios import run_virtually
 
 POLICIES = ("fifo:backfill=true", "srtf", "weft", "las", "elasticflow", "gfs|weft", "gfs|fifo")
 CLUSTERS = ("1x4:v100", "2x4:v100", "3x2:v100", "1x4:v100+1x4:a100")
@@ -113,9 +114,15 @@ class Mix:
 
 @pytest.mark.parametrize(
     ("seed", "policy"),
-    [(1, ""), (3, "fifo:backfill=true"), (9, "gfs|weft"), (12, ""), (18, "srtf")],
+    [
+        pytest.param(1, "", marks=pytest.mark.slow),
+        (3, "fifo:backfill=true"),
+        (9, "gfs|weft"),
+        (12, ""),
+        (18, "srtf"),
+    ],
 )
 def test_no_promised_deadline_is_broken_unless_machines_are_taken_away(
     seed: int, policy: str
 ) -> None:
-    assert run_virtually(lambda seconds: Mix(seed, seconds, policy).play()) == ""
+    assert run_virtually(lambda seconds: Mix(varied(seed), seconds, policy).play()) == ""

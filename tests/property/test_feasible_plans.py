@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from benchmarks.papers.plans.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
+from benchmarks.plan_tables import KnownPlans, Measured, OwnPlans, PlanTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

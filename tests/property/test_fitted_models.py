@@ -12,14 +12,14 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.events.job_end import Ended, How
 from weft.core.model.job import Demand, Job, JobId
-from weft.core.state.table import Table
-from weft.predict.published.boosted import fit_shapes, fit_trees
-from weft.predict.published.lucid import NEGATIVE_S, Lucid
-from weft.predict.published.pai_group import PaiGroup
-from weft.predict.published.past_ends import DAY_S, FEWEST, PastEnds, encode_rows
-from weft.predict.published.qssf import Qssf, merge
+from weft.core.state.table import JobTable
+from weft.predict.past_ends import DAY_S, FEWEST, PastEnds, encode_rows
+from weft_papers.lucid.predictor import NEGATIVE_S, LucidPredictor
+from weft_papers.pai.group import PaiGroup
+from weft_papers.qssf.boosted import fit_shapes, fit_trees
+from weft_papers.qssf.predictor import QssfPredictor, merge
 
-Kind = Qssf | Lucid | PaiGroup
+Kind = QssfPredictor | LucidPredictor | PaiGroup
 
 
 def job(number: int, user: str, gpus: int = 1) -> Job:
@@ -37,8 +37,8 @@ def teach(predictor: Kind, count: int, at: float = 0.0) -> None:
         predictor.learn(end(job(i, user), seconds, at))
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid])
-def test_the_model_learns_whose_jobs_are_short(kind: type[Qssf | Lucid]) -> None:
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor])
+def test_the_model_learns_whose_jobs_are_short(kind: type[QssfPredictor | LucidPredictor]) -> None:
     predictor = kind()
     teach(predictor, FEWEST)
 
@@ -47,7 +47,7 @@ def test_the_model_learns_whose_jobs_are_short(kind: type[Qssf | Lucid]) -> None
 
 
 def test_before_the_first_hundred_ends_there_is_no_model() -> None:
-    qssf, lucid = Qssf(), Lucid()
+    qssf, lucid = QssfPredictor(), LucidPredictor()
     teach(qssf, FEWEST - 1)
     teach(lucid, FEWEST - 1)
 
@@ -56,18 +56,20 @@ def test_before_the_first_hundred_ends_there_is_no_model() -> None:
 
 
 def test_qssf_is_a_tenth_rolling_and_nine_tenths_model() -> None:
-    qssf = Qssf()
+    qssf = QssfPredictor()
     teach(qssf, FEWEST)
     assert qssf._model is not None
     encoding, trees = qssf._model
     predicted = trees.predict(encoding.row(("ann", "", ""), 1.0, 60.0 * 25))
 
     assert qssf.estimate(job(50, "ann")) == pytest.approx(merge(100.0, predicted))
-    assert Qssf(model=False).estimate(job(50, "ann")) == inf
+    assert QssfPredictor(model=False).estimate(job(50, "ann")) == inf
 
 
-@pytest.mark.parametrize(("kind", "days"), [(Qssf, 30.0), (Lucid, 7.0)])
-def test_it_is_fitted_again_when_its_time_has_come(kind: type[Qssf | Lucid], days: float) -> None:
+@pytest.mark.parametrize(("kind", "days"), [(QssfPredictor, 30.0), (LucidPredictor, 7.0)])
+def test_it_is_fitted_again_when_its_time_has_come(
+    kind: type[QssfPredictor | LucidPredictor], days: float
+) -> None:
     predictor = kind()
     teach(predictor, FEWEST)
     first = predictor._model
@@ -77,8 +79,8 @@ def test_it_is_fitted_again_when_its_time_has_come(kind: type[Qssf | Lucid], day
     assert predictor._model is not first
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid])
-def test_what_was_saved_says_the_same(kind: type[Qssf | Lucid]) -> None:
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor])
+def test_what_was_saved_says_the_same(kind: type[QssfPredictor | LucidPredictor]) -> None:
     predictor, other = kind(), kind()
     teach(predictor, FEWEST + 7)
     other.load(json.loads(json.dumps(predictor.save())))
@@ -91,7 +93,7 @@ def test_what_was_saved_says_the_same(kind: type[Qssf | Lucid]) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor, PaiGroup])
 def test_fitted_aside_it_says_the_same_once_the_model_is_there(kind: type[Kind]) -> None:
     at_once, aside = kind(), kind()
     aside.aside = True
@@ -115,7 +117,7 @@ def test_fitted_aside_it_says_the_same_once_the_model_is_there(kind: type[Kind])
     ]
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid, PaiGroup])
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor, PaiGroup])
 def test_what_was_due_when_it_was_saved_is_due(kind: type[Kind]) -> None:
     predictor, other = kind(), kind()
     predictor.aside = other.aside = True
@@ -129,7 +131,7 @@ def test_what_was_due_when_it_was_saved_is_due(kind: type[Kind]) -> None:
 
 
 def test_a_model_that_is_late_leaves_the_next_one_due() -> None:
-    predictor = Lucid()
+    predictor = LucidPredictor()
     predictor.aside = True
     teach(predictor, FEWEST)
     fit = predictor.wanted()
@@ -142,10 +144,12 @@ def test_a_model_that_is_late_leaves_the_next_one_due() -> None:
     assert wanted.ends > fit.ends
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid])
-def test_an_estimate_stays_whoever_asks_and_when(kind: type[Qssf | Lucid]) -> None:
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor])
+def test_an_estimate_stays_whoever_asks_and_when(
+    kind: type[QssfPredictor | LucidPredictor],
+) -> None:
     asked, other = kind(), kind()
-    table = Table(1)
+    table = JobTable(1)
     table.add(job(900, "ann"), 0)
     for predictor in (asked, other):
         teach(predictor, FEWEST)
@@ -161,7 +165,7 @@ def test_an_estimate_stays_whoever_asks_and_when(kind: type[Qssf | Lucid]) -> No
 
 
 def test_lucid_takes_a_negative_prediction_for_a_thousand_seconds() -> None:
-    lucid = Lucid()
+    lucid = LucidPredictor()
     teach(lucid, FEWEST)
     assert lucid._model is not None
     encoding, shapes = lucid._model
@@ -192,7 +196,7 @@ def test_rows_know_nothing_of_their_own_end_or_later_ones() -> None:
     assert encoding.row(("only", "", ""), 1.0, 0.0)[0] == pytest.approx((1_000.0 + overall) / 2)
 
 
-@pytest.mark.parametrize("kind", [Qssf, Lucid])
-def test_days_are_above_nothing(kind: type[Qssf | Lucid]) -> None:
+@pytest.mark.parametrize("kind", [QssfPredictor, LucidPredictor])
+def test_days_are_above_nothing(kind: type[QssfPredictor | LucidPredictor]) -> None:
     with pytest.raises(InvalidConfig, match="refresh_days"):
         kind(refresh_days=0.0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.cheap import every_policy
+from tests.examples import some
+from tests.scenarios.drawn import DrawnScenario, ScenarioStep
+from tests.scenarios.live import play
 
 from weft.core.events.event import Finished
 from weft.core.model.cluster import parse_cluster
@@ -12,11 +15,9 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.testing.check import check_run, draw_on_nodes
-from weft.testing.drawn_scenarios import Scenario, Step
-from weft.testing.live_scenarios import play
 
 CLUSTER = "3x4:v100+2x2:t4"
-RULES = "spare|quota:limits=red=12,weights=red=1/blue=2|priority|firm|steady"
+RULES = "skip_failing|quota:limits=red=12,weights=red=1/blue=2|priority|no_preempt|steady"
 COUNT = 12
 
 
@@ -50,13 +51,13 @@ def test_gangs_are_on_their_nodes_in_simulation_and_all_jobs_end(spec: str) -> N
 @pytest.mark.parametrize("spec", every_policy())
 def test_a_gang_runs_on_the_only_kind_that_has_enough_nodes(spec: str) -> None:
     gang = Job(JobId("j"), demand=Demand(8, nodes=2), hints={"duration_s": 60.0})
-    steps = (Step(1.0, "submit", "j", gang),)
+    steps = (ScenarioStep(1.0, "submit", "j", gang),)
 
-    assert play(Scenario(0, "2x4:v100+1x8:a100", spec, steps)) is None
+    assert play(DrawnScenario(0, "2x4:v100+1x8:a100", spec, steps)) is None
 
 
-@pytest.mark.parametrize("spec", every_policy())
+@pytest.mark.parametrize("spec", some(every_policy(), 0, 12))
 def test_gangs_are_on_their_nodes_under_rules_and_all_jobs_end(spec: str) -> None:
-    steps = tuple(Step(30.0, "submit", job.id, job) for job in gangs(len(spec)))
+    steps = tuple(ScenarioStep(30.0, "submit", job.id, job) for job in gangs(len(spec)))
 
-    assert play(Scenario(0, CLUSTER, f"{RULES}|{spec}", steps)) is None
+    assert play(DrawnScenario(0, CLUSTER, f"{RULES}|{spec}", steps)) is None

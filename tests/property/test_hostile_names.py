@@ -14,15 +14,9 @@ from tests.examples import examples
 
 from weft.core.errors import EngineError
 from weft.core.model.job import JobId, NodeId
-from weft.engines.fleet.port import Gang, Part
-from weft.engines.kubernetes.pods import Mount, Site, key_of, pods_of
-from weft.engines.slurm.answers import (
-    read_jobs,
-    read_nodes,
-    read_steps,
-    read_tag,
-    write_tag,
-)
+from weft.engines.fleet.port import AttemptPart, Gang
+from weft.engines.kubernetes.pods import Mount, PodSettings, key_of, pods_of
+from weft.engines.slurm.answers import read_jobs, read_nodes, read_steps, read_tag, write_tag
 from weft.engines.slurm.script import SbatchOptions, batch_script, step_command
 from weft.wire.attempt import folder_of, part_folder
 
@@ -35,14 +29,16 @@ SLURM = read_nodes(
     "a1|idle|8|16000|gpu:a100:4|10.0.0.1|none\na2|idle|8|16000|gpu:a100:4|10.0.0.2|none\n", 0
 )
 OPTIONS = SbatchOptions(python="/opt/weft/bin/python", owner="0123456789ab")
-SITE = Site("0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),))
+SITE = PodSettings(
+    "0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),)
+)
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def gang(name: str, root: str, *nodes: str) -> Gang:
     whole = folder_of(Path(root), name, 1)
-    parts = (Part(NodeId(n), (0, 1), 2.0, 0.0, part_folder(whole, n)) for n in nodes)
+    parts = (AttemptPart(NodeId(n), (0, 1), 2.0, 0.0, part_folder(whole, n)) for n in nodes)
     return Gang(JobId(name), 1, name, name, tuple(parts))
 
 

@@ -13,12 +13,12 @@ from weft.core.events.report import NAMES, Report
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of
 from weft.perf.training.learner import Learner
-from weft.predict.history import History
+from weft.predict.history import HistoryPredictor
 
 numbers = (
     st.floats()
@@ -56,10 +56,10 @@ JOBS = (
 
 
 def knowledge() -> Knowledge:
-    return Knowledge(History(), FittedBeliefs(), Colocated(profile_of), Learner())
+    return Knowledge(HistoryPredictor(), FittedBeliefs(), Colocated(profile_of), Learner())
 
 
-def ask(known: Knowledge, table: Table) -> None:
+def ask(known: Knowledge, table: JobTable) -> None:
     """Every question that a policy may ask."""
     assert known.predictor and known.beliefs and known.colocation and known.training
     configs = [Config("a100", 1, 1), Config("a100", 1, 2), Config("a100", 2, 4)]
@@ -79,13 +79,13 @@ def ask(known: Knowledge, table: Table) -> None:
         known.training.step_seconds(job, 4, 4)
 
 
-def take_in(reports: list[dict[str, Any]]) -> None:
-    known, table = knowledge(), Table()
+def read_reports(reports: list[dict[str, Any]]) -> None:
+    known, table = knowledge(), JobTable()
     for number, job in enumerate(JOBS):
         table.add(job, number)
     kind = parse_cluster("2x4:a100").kinds[0]
     for i, values in enumerate(reports):
-        report, _ = Report.sift(values)
+        report, _ = Report.validate(values)
         for job in JOBS:
             known.observe(job, kind, report)
         if i % 2:
@@ -102,7 +102,7 @@ def take_in(reports: list[dict[str, Any]]) -> None:
 
 @given(st.lists(fields, max_size=6))
 def test_no_report_breaks_what_is_believed(reports: list[dict[str, Any]]) -> None:
-    take_in(reports)
+    read_reports(reports)
 
 
 @settings(deadline=None)
@@ -110,12 +110,12 @@ def test_no_report_breaks_what_is_believed(reports: list[dict[str, Any]]) -> Non
 def test_no_report_of_plausible_numbers_breaks_what_is_believed(
     reports: list[dict[str, Any]],
 ) -> None:
-    take_in(reports)
+    read_reports(reports)
 
 
 @given(fields)
 def test_what_is_wrong_is_named_and_the_rest_is_kept(values: dict[str, Any]) -> None:
-    report, wrong = Report.sift(values)
+    report, wrong = Report.validate(values)
 
     assert len(report.values()) + len(wrong) == len(values)
     assert Report.parse(report.values()) == report

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.scenarios.live import run_virtually
+from tests.seeds import varied
 
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import After, Demand, Job, JobId, Tier
@@ -16,7 +18,6 @@ from weft.core.plan.about import Controls
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import build, names
 from weft.runtime.deciding.waiting import waits_of, why_waits
-from weft.testing.live_scenarios import run_virtually
 
 Seconds = Callable[[], float]
 
@@ -175,7 +176,7 @@ AT_HOME = ("gandiva_fair",)
 def test_under_no_policy_an_opportunistic_job_waits_beside_what_it_could_use(
     seed: int, policy: str
 ) -> None:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(varied(seed))
     hold, *sizes = rng.integers(1, 4, 1 + int(rng.integers(1, 6))).tolist()
 
     async def people(live: Live) -> None:
@@ -259,7 +260,7 @@ def test_who_gave_way_is_not_told_that_a_drained_gpu_is_free_for_it() -> None:
 
         why = reason_of(live, "low")
         assert why is not None
-        assert why.text == "waits for 1 GPU; the free GPUs are kept: drain:v100-0:3"
+        assert why.text == "waits for 1 GPU; what is free is kept: drain:v100-0:3"
 
     play("singularity", people, "1x4:v100")
 

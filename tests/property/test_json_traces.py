@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packages.weft.tests.traces.test_formats import FILES
+from packages.weft.tests.traces.test_philly import LOG
 from tests.examples import examples
-from tests.unit.traces.test_formats import FILES
-from tests.unit.traces.test_philly import LOG
 
 from weft.core.errors import TraceError
 from weft.traces.options import Options

@@ -7,6 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.cheap import every_policy
+from tests.examples import some
+from tests.scenarios.drawn import draw
+from tests.scenarios.live import play, run_virtually
+from tests.seeds import seeds
 
 from weft.app.insight.explain import cheapest_change, explain, plan
 from weft.app.insight.present import Present
@@ -15,8 +19,6 @@ from weft.core.model.job import Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.about import Controls
 from weft.core.spec.registry import build, names
-from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import play, run_virtually
 
 
 def settings(policy: str) -> Settings:
@@ -24,8 +26,10 @@ def settings(policy: str) -> Settings:
     return Settings(engine=engine, policy=policy, decide_in="service")
 
 
-@pytest.mark.parametrize("policy", names("policy"))
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("policy", "seed"),
+    [(name, seed) for turn, name in enumerate(names("policy")) for seed in some(seeds(2), turn, 1)],
+)
 def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, seed: int) -> None:
     problem = play(draw(seed, [policy]))
 
@@ -35,10 +39,16 @@ def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, see
 BUSY = [name for name in names("policy") if not build("policy", name).about.idles]
 
 
-@pytest.mark.parametrize("policy", BUSY)
-@pytest.mark.parametrize("wrapper", ["", "firm|", "steady|"])
+@pytest.mark.parametrize(
+    ("policy", "wrapper"),
+    [
+        (policy, wrapper)
+        for turn, policy in enumerate(BUSY)
+        for wrapper in some(("", "firm|", "steady|"), turn, 1)
+    ],
+)
 def test_nobody_waits_beside_gpus_that_it_could_use(policy: str, wrapper: str) -> None:
-    problems = [play(draw(seed, [policy], [wrapper])) for seed in range(2)]
+    problems = [play(draw(seed, [policy], [wrapper])) for seed in seeds(2)]
 
     assert problems == [None, None]
 
@@ -50,7 +60,7 @@ LIVE = [OPTIONS.get(name, name) for name in names("wrapper") if name != "hived"]
 
 @pytest.mark.parametrize("wrapper", LIVE)
 def test_nobody_waits_without_a_reason_under_any_wrapper(wrapper: str) -> None:
-    problems = [play(draw(seed, ["srtf"], [f"{wrapper}|"])) for seed in range(2)]
+    problems = [play(draw(seed, ["srtf"], [f"{wrapper}|"])) for seed in seeds(2)]
 
     assert problems == [None, None]
 
@@ -59,8 +69,14 @@ GROWING = [name for name in BUSY if Controls.COUNT in build("policy", name).abou
 QUIET = [wrapper for wrapper in LIVE if not build("policy", f"{wrapper}|srtf").about.idles]
 
 
-@pytest.mark.parametrize("policy", GROWING)
-@pytest.mark.parametrize("wrapper", ["", *(f"{name}|" for name in QUIET)])
+@pytest.mark.parametrize(
+    ("policy", "wrapper"),
+    [
+        (policy, wrapper)
+        for turn, policy in enumerate(GROWING)
+        for wrapper in some(["", *(f"{name}|" for name in QUIET)], turn, 3)
+    ],
+)
 def test_a_running_job_grows_into_gpus_that_come_free(policy: str, wrapper: str) -> None:
     """Under every wrapper that does not say when it leaves GPUs idle."""
 
@@ -71,6 +87,7 @@ def test_a_running_job_grows_into_gpus_that_come_free(policy: str, wrapper: str)
         for name, demand, length in (("leaves", Demand(3), 900.0), ("grows", Demand(1, 1, 4), 9e4)):
             job = Job(JobId(name), demand=demand, hints={"duration_s": length}, launch=launch)
             await live.driver.submit(job)
+            await asyncio.sleep(120.0)  # whoever leaves has begun
         held: list[int | str] = []
         for wait_s in (300.0, 7200.0):
             await asyncio.sleep(wait_s)
@@ -84,7 +101,14 @@ def test_a_running_job_grows_into_gpus_that_come_free(policy: str, wrapper: str)
     assert run_virtually(one_leaves) == [1, 4, ""]
 
 
-def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:
+@pytest.mark.parametrize(
+    ("between_s", "waits"), [(0.0, {"pending", "preempted"}), (5.0, {"preempted"})]
+)
+def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs(
+    between_s: float, waits: set[str]
+) -> None:
+    """With no time between two that leave, the filler may have begun or not: it has to wait."""
+
     async def people_come_and_go(seconds: Callable[[], float]) -> list[str]:
         live = Live(settings("gandiva"), seconds)
         await live.open()
@@ -97,6 +121,7 @@ def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() ->
         ):
             await live.driver.submit(job)
         await live.driver.cancel(JobId("first"))
+        await asyncio.sleep(between_s)
         await live.driver.cancel(JobId("second"))
         await asyncio.sleep(5.0)
         troubled, states = live.driver.trouble, [status.state for status in live.driver.jobs()]
@@ -106,7 +131,8 @@ def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() ->
     trouble, _, _, filler, three, single = run_virtually(people_come_and_go)
 
     assert trouble == ""
-    assert (filler, three, single) == ("pending", "running", "running")
+    assert filler in waits
+    assert (three, single) == ("running", "running")
 
 
 @pytest.mark.parametrize("policy", every_policy())

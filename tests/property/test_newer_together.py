@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from tests.cheap import every_policy
 from tests.drawn_jobs import LEVELS, draw_work
+from tests.scenarios.live import run_virtually
+from tests.seeds import varied
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import Quotas
@@ -26,7 +28,6 @@ from weft.core.model.job import Demand, Job, JobId, NodeId, Or, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker
 from weft.runtime.loop.job_commands import resume, set_priority, suspend
-from weft.testing.live_scenarios import run_virtually
 
 HIVED = "hived:cells=red@v100.gpu=2/blue@v100.gpu=2"
 WRAPPED = ("gfs|weft", "gfs|fifo", "gfs|rubick", f"{HIVED}|weft", f"{HIVED}|fifo")
@@ -182,10 +183,11 @@ def play(seed: int, policy: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("policy", (*every_policy(), *WRAPPED))
+@pytest.mark.parametrize("seed", [4, pytest.param(varied(0), marks=pytest.mark.slow)])
 def test_nothing_is_given_out_twice_and_no_promise_is_forgotten(
-    policy: str, tmp_path: Path
+    policy: str, seed: int, tmp_path: Path
 ) -> None:
-    assert play(4, policy, tmp_path) == ""
+    assert play(seed, policy, tmp_path) == ""
 
 
 @pytest.mark.parametrize("change", ["restart", "quotas", "policy"])

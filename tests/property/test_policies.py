@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cheap import check_contract, every_policy
 from tests.examples import examples
+from tests.strategies import clusters, traces
 
 from weft.core.events.event import Finished
 from weft.core.model.cluster import Cluster
@@ -14,7 +15,6 @@ from weft.core.plan.policy import Policy
 from weft.core.spec.registry import build
 from weft.sim.faults import Faults
 from weft.testing.check import check_run
-from weft.testing.strategies import clusters, traces
 
 VARIANTS = (
     "fifo:backfill=true",
@@ -28,8 +28,14 @@ VARIANTS = (
 )
 SPECS = (*every_policy(), *VARIANTS)
 WRAPPED = (
-    *("quota:weights=x=2|firm|srtf", "priority|las"),
-    *("firm|srtf", "lend|srtf", "reserve|srtf", "spare|srtf", "steady|sia:interval=300"),
+    *("quota:weights=x=2|no_preempt|srtf", "priority|las"),
+    *(
+        "no_preempt|srtf",
+        "lend|srtf",
+        "reserve|srtf",
+        "skip_failing|srtf",
+        "steady|sia:interval=300",
+    ),
     *("locality|srtf", "scarce|srtf"),
 )
 
@@ -45,10 +51,7 @@ def test_the_policy_keeps_the_contract(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@settings(
-    examples(20),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     data=st.data(),
     cluster=clusters(),

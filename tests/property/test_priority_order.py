@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.papers.authors import named
 from tests.cheap import every_policy
 
 import weft
@@ -12,6 +11,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Controls
 from weft.core.spec.registry import build, names
 from weft.sim.result import PerJob
+from weft_papers.published import named
 
 LOW, HIGH = -1.0, 1.0
 OWN_TIERS = {
@@ -28,10 +28,7 @@ READERS = (
 def run(policy: str, first: float, second: float, *, shareable: bool = False) -> PerJob:
     """What becomes of two jobs on one GPU that are equal but for their priority."""
     jobs = tuple(
-        (
-            Job(JobId(name), 0.0, Demand(1), priority=priority, shareable=shareable),
-            Truth(1200.0),
-        )
+        (Job(JobId(name), 0.0, Demand(1), priority=priority, shareable=shareable), Truth(1200.0))
         for name, priority in (("a", first), ("b", second))
     )
     result = weft.simulate(Trace("two", jobs), policy, "1x1:v100")

@@ -13,7 +13,7 @@ from weft.core.spec.registry import build
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.oracle import Oracle
-from weft.sim.driver import Driver
+from weft.sim.driver import Simulation
 from weft.sim.physics import Physics
 from weft.testing.build import cluster_of
 
@@ -60,7 +60,7 @@ def test_no_policy_goes_beyond_the_limit_in_a_whole_run(inner: str) -> None:
         knowledge=Knowledge(Oracle(physics.remaining), LinearBeliefs()),
         journal=watch,
     )
-    Driver(scheduler, physics, cluster).run()
+    Simulation(scheduler, physics, cluster).run()
 
     assert worst["any"] <= 5
     assert worst["t4"] <= 2

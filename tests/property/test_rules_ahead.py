@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.scenarios.rules_model import Moment, Running
+from tests.scenarios.rules_play import CLUSTERS, TENANTS, draw_rules
+from tests.seeds import seeds
 
 from weft.app.serve.rules import Quotas
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.state import State
-from weft.testing.rules.model import Moment, Running
-from weft.testing.rules.play import CLUSTERS, TENANTS, draw_rules
 
 NOW = 50.0
 
@@ -35,7 +36,7 @@ def drawn(seed: int) -> tuple[State, Quotas, Moment]:
     return state, rules, Moment(NOW, cluster, rules, running, (), sized=False)
 
 
-@pytest.mark.parametrize("first", range(0, 300, 50))
+@pytest.mark.parametrize("first", seeds(300)[::50])
 def test_rules_let_a_job_ahead_exactly_where_none_would_be_broken_in_its_turn(first: int) -> None:
     let = kept = 0
     for seed in range(first, first + 50):

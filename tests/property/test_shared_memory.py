@@ -20,9 +20,7 @@ ACTS = st.one_of(
 
 
 @given(st.lists(ACTS, max_size=40))
-def test_claims_never_exceed_a_device_and_none_is_forgotten(
-    acts: list[tuple[object, ...]],
-) -> None:
+def test_claims_never_exceed_a_device_and_none_is_forgotten(acts: list[tuple[object, ...]]) -> None:
     world, shy = World("1x2:h200"), set[str]()
 
     for number, act in enumerate(acts):

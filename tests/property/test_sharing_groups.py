@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 from benchmarks.any_job.simulated import PROMISE, average, run
-from tests.unit.runtime.test_sharing_device import Device, friendly
+from packages.weft.tests.runtime.test_sharing_device import Device, friendly
 
 
 def slow_in_pairs(awake: Collection[str]) -> Mapping[str, float]:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.scenarios.live import run_virtually
 
 from weft.app.serve.live import Live, Settings
 from weft.app.serve.sleep_nodes import SleepSettings
 from weft.core.model.job import Demand, Job, JobId, NodeId
-from weft.testing.live_scenarios import run_virtually
 
 NODES = tuple(NodeId(f"a100-{i}") for i in range(4))
 ENGINE = "simulated:cluster=4x2:a100,speed=1"
@@ -58,13 +58,16 @@ async def play(seconds: Callable[[], float], steps: list[tuple[float, tuple[obje
         for node in NODES:  # now everybody can be served
             await live.use_again(node)
         await live.set_quotas(replace(live.quotas, windows={}))
-        waits = live.driver.jobs()
-        await asyncio.sleep(DONE_S * (1 + len(waits)))
-        assert [
-            status.record.job.id for status in live.driver.jobs() if not status.record.outcome
-        ] == []
+        for _ in range(4 * (1 + len(live.driver.jobs()))):
+            if unfinished(live):
+                await asyncio.sleep(BIN_S)
+        assert unfinished(live) == []
     finally:
         await live.close()
+
+
+def unfinished(live: Live) -> list[JobId]:
+    return [status.record.job.id for status in live.driver.jobs() if not status.record.outcome]
 
 
 def check_drains(live: Live, drained: set[str]) -> None:
@@ -73,7 +76,7 @@ def check_drains(live: Live, drained: set[str]) -> None:
     assert {words[NodeId(node)] for node in drained} <= {"drained"}
 
 
-@examples(60)
+@examples(48)
 @given(steps=STEPS)
 def test_what_a_person_drained_stays_so_and_everybody_is_served(
     steps: list[tuple[float, tuple[object, ...]]],

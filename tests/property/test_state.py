@@ -44,7 +44,7 @@ from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS
 from weft.core.state.wishes import wishes_of
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import EligibleJobs
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")
 SHARES = (0.3, 0.5, 1.0, 1.0, 1.0)
@@ -259,9 +259,7 @@ histories: st.SearchStrategy[History] = st.tuples(
 
 @examples(150)
 @given(histories)
-def test_promises_are_kept_and_the_log_is_the_database(
-    history: History,
-) -> None:
+def test_promises_are_kept_and_the_log_is_the_database(history: History) -> None:
     machine = run(*history)
 
     fresh = State(parse_cluster(history[0]))
@@ -289,9 +287,7 @@ def test_promises_are_kept_and_the_log_is_the_database(
 
 @examples(60)
 @given(histories)
-def test_once_everything_is_cancelled_and_answered_nothing_is_left(
-    history: History,
-) -> None:
+def test_once_everything_is_cancelled_and_answered_nothing_is_left(history: History) -> None:
     machine = run(*history)
     state = machine.scheduler.state
 

@@ -13,9 +13,8 @@ from tests.examples import examples
 
 from weft.core.model.job import BatchRange, Demand, Job, JobId, Tier
 from weft.core.model.trace import Trace, Truth
-from weft.traces.find import find, workloads
-from weft.traces.options import Options, Request
-from weft.traces.read import load
+from weft.traces.options import DrawRequest, Options
+from weft.traces.read import find, load, workloads
 from weft.traces.write import write
 
 words = st.text(string.ascii_letters + string.digits + " -_,\"'", max_size=8).map(str.strip)
@@ -98,7 +97,7 @@ def test_a_generator_keeps_its_promises(
     name: str, seed: int, jobs: int, gpus: int, load_: float
 ) -> None:
     jobs = min(jobs, 20) if name == "tiny-20" else jobs
-    request = Request(seed=seed, jobs=jobs, load=load_, gpus=gpus, max_gpus=max(gpus // 2, 16))
+    request = DrawRequest(seed=seed, jobs=jobs, load=load_, gpus=gpus, max_gpus=max(gpus // 2, 16))
 
     trace = find(name, request)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig
 from weft.report.result_files import read_runs
-from weft.report.verify import Level, verify
+from weft.report.verify import Severity, verify
 
 GPUS, STARTUP_S, RUNS = 8, 30.0, ("fifo", "srtf")
 
@@ -207,7 +207,7 @@ ONLY_CSV = (several_submit_times,)  # JSON has one submit time of each job
 
 def wrong(path: Path, text: str) -> set[str]:
     path.write_text(text)
-    return {finding.check for finding in verify(read_runs(path)) if finding.level is Level.WRONG}
+    return {finding.check for finding in verify(read_runs(path)) if finding.level is Severity.WRONG}
 
 
 @given(seed=st.integers(0, 10**6))

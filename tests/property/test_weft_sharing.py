@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from tests.cheap import check_contract
+from tests.scenarios.drawn import draw
+from tests.scenarios.live import play, run_virtually
+from tests.seeds import seeds
 
 from weft.app.insight.explain import Why, explain
 from weft.app.insight.present import Present
@@ -18,8 +21,6 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
 from weft.testing.check import check_run
-from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import play, run_virtually
 
 SHARES = "weft:share=true"
 
@@ -55,7 +56,7 @@ def test_pairs_are_formed_in_a_run_that_is_watched() -> None:
 
 
 @pytest.mark.parametrize("policy", [SHARES, "weft:strangers=true"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_no_live_scenario_makes_it_fail_or_leaves_a_job_behind(seed: int, policy: str) -> None:
     assert play(draw(seed, [policy])) is None
 

@@ -14,9 +14,9 @@ from weft.core.model.job import Tier
 from weft.core.model.trace import Trace
 from weft.traces.draw.arrivals import bursts, times
 from weft.traces.draw.params import family, job_types
-from weft.traces.draw.recipe import Drawn, Want
-from weft.traces.find import find, workload, workloads
-from weft.traces.options import Request
+from weft.traces.draw.recipe import Drawn, DrawSettings
+from weft.traces.options import DrawRequest
+from weft.traces.read import find, workload, workloads
 from weft.traces.synthetic.calibrated import draw
 
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
@@ -33,7 +33,7 @@ PUBLISHED = {
     "acme_kalos": ((22, 40, 126, 382, 1_549, 2_917), 1_337),
 }
 MEAN_GPUS = {"philly": 1.93, "helios_venus": 6.72, "helios_saturn": 3.81, "itp": 2.15}
-BIG = Want(seed=4, jobs=30_000, load=0.8, gpus=10_000, limit=10_000)
+BIG = DrawSettings(seed=4, jobs=30_000, load=0.8, gpus=10_000, limit=10_000)
 
 
 @cache
@@ -77,7 +77,7 @@ def test_a_few_users_own_most_jobs() -> None:
 
 
 def test_one_user_stays_with_one_tenant() -> None:
-    trace = find("philly", Request(seed=2))
+    trace = find("philly", DrawRequest(seed=2))
 
     homes = {(job.user, job.tenant) for job, _ in trace}
     assert len(homes) == len({user for user, _ in homes})
@@ -101,13 +101,13 @@ def test_arrivals_follow_the_hour_of_day_and_come_in_bursts() -> None:
 @pytest.mark.parametrize("name", ["philly", "pai", "kalos", "gavel", "pollux"])
 @pytest.mark.parametrize("load", [0.3, 1.5])
 def test_the_drawn_jobs_offer_the_load_that_was_asked_for(name: str, load: float) -> None:
-    trace = find(name, Request(seed=7, jobs=400, load=load, gpus=512))
+    trace = find(name, DrawRequest(seed=7, jobs=400, load=load, gpus=512))
 
     assert trace.load(512) == pytest.approx(load, rel=1e-3)
 
 
 def test_sizes_that_do_not_fit_are_drawn_again() -> None:
-    trace = find("venus", Request(seed=1, gpus=64, max_gpus=8))
+    trace = find("venus", DrawRequest(seed=1, gpus=64, max_gpus=8))
 
     sizes = Counter(job.demand.gpus for job, _ in trace)
     assert set(sizes) <= {1, 2, 3, 4, 5, 6, 7, 8}
@@ -115,7 +115,7 @@ def test_sizes_that_do_not_fit_are_drawn_again() -> None:
 
 
 def test_more_load_leaves_sizes_and_lengths_alone() -> None:
-    calm, busy = (find("philly", Request(seed=3, load=load)) for load in (0.5, 1.0))
+    calm, busy = (find("philly", DrawRequest(seed=3, load=load)) for load in (0.5, 1.0))
 
     def shape(trace: Trace) -> Counter[tuple[int, float]]:
         return Counter((job.demand.gpus, truth.length) for job, truth in trace)
@@ -124,12 +124,12 @@ def test_more_load_leaves_sizes_and_lengths_alone() -> None:
 
 
 def test_seeds_differ() -> None:
-    assert find("philly", Request(seed=1)).jobs != find("philly", Request(seed=2)).jobs
+    assert find("philly", DrawRequest(seed=1)).jobs != find("philly", DrawRequest(seed=2)).jobs
 
 
 def test_a_cluster_too_small_for_any_job_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="asks for at least"):
-        find("pollux", Request(gpus=2))
+        find("pollux", DrawRequest(gpus=2))
 
 
 @pytest.mark.parametrize("name", [n for n, _ in workloads() if n not in ("scale-1m",)])
@@ -137,7 +137,7 @@ def test_every_job_fits_the_default_cluster(name: str) -> None:
     part = workload(name)
     cluster = parse_cluster(part.cluster)
 
-    trace = part.generate(Request(jobs=20 if name == "tiny-20" else 500))
+    trace = part.generate(DrawRequest(jobs=20 if name == "tiny-20" else 500))
 
     for job, _ in trace:
         kinds = job.demand.kinds or cluster.kinds
@@ -145,7 +145,7 @@ def test_every_job_fits_the_default_cluster(name: str) -> None:
 
 
 def test_pai_has_shares_gangs_and_kinds() -> None:
-    trace = find("pai-syn-100k", Request(jobs=20_000))
+    trace = find("pai-syn-100k", DrawRequest(jobs=20_000))
 
     jobs = [job for job, _ in trace]
     assert np.mean([j.demand.share < 1 for j in jobs]) == pytest.approx(0.544, abs=0.02)
@@ -156,7 +156,7 @@ def test_pai_has_shares_gangs_and_kinds() -> None:
 
 @pytest.mark.parametrize("cluster", ["seren", "kalos"])
 def test_acme_jobs_follow_their_type(cluster: str) -> None:
-    trace = find(cluster, Request(seed=1, jobs=20_000))
+    trace = find(cluster, DrawRequest(seed=1, jobs=20_000))
 
     shares = Counter(job.model for job, _ in trace)
     work = Counter[str]()
@@ -169,7 +169,7 @@ def test_acme_jobs_follow_their_type(cluster: str) -> None:
 
 
 def test_gavel_draws_its_published_law() -> None:
-    trace = find("gavel", Request(jobs=20_000))
+    trace = find("gavel", DrawRequest(jobs=20_000))
 
     seconds = lengths(trace)
     assert seconds.min() >= 60 * 10**1.5 - 1
@@ -180,7 +180,7 @@ def test_gavel_draws_its_published_law() -> None:
 
 
 def test_shockwave_draws_its_published_law() -> None:
-    trace = find("shockwave", Request(jobs=20_000))
+    trace = find("shockwave", DrawRequest(jobs=20_000))
 
     seconds = lengths(trace)
     assert (seconds.min(), seconds.max()) == pytest.approx((720, 18_000))
@@ -190,7 +190,7 @@ def test_shockwave_draws_its_published_law() -> None:
 
 
 def test_pollux_mixes_models_by_the_classes_of_philly() -> None:
-    trace = find("pollux", Request(jobs=10_000))
+    trace = find("pollux", DrawRequest(jobs=10_000))
 
     shares = Counter(job.model for job, _ in trace)
     assert shares["cifar10"] / len(trace) == pytest.approx(0.745, abs=0.01)
@@ -198,7 +198,7 @@ def test_pollux_mixes_models_by_the_classes_of_philly() -> None:
 
 
 def test_spot_services_hold_most_of_every_kind() -> None:
-    trace = find("spot-hp-syn", Request(jobs=20_000))
+    trace = find("spot-hp-syn", DrawRequest(jobs=20_000))
 
     firm = [(j, t) for j, t in trace if j.tier is Tier.GUARANTEED]
     early = sum(j.demand.gpus for j, _ in firm if j.submitted <= 3600)
@@ -207,7 +207,7 @@ def test_spot_services_hold_most_of_every_kind() -> None:
 
 
 def test_tiny_is_the_same_for_every_seed_and_covers_the_cases() -> None:
-    first, two = find("tiny-20", Request(seed=1)), find("tiny-20", Request(seed=2))
+    first, two = find("tiny-20", DrawRequest(seed=1)), find("tiny-20", DrawRequest(seed=2))
 
     jobs = [job for job, _ in first]
     assert first.jobs == two.jobs

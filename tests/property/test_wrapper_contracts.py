@@ -10,7 +10,7 @@ from tests.cheap import CHEAP, check_contract
 
 import weft
 from weft.core.events.event import Decided
-from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Traffic, TrafficPhase
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
@@ -19,12 +19,12 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
-from weft.pieces.wrap.cassini import Cassini
-from weft.pieces.wrap.hived.wrapper import Hived
 from weft.policies.fifo import Fifo
-from weft.policies.gandiva.policy import Gandiva
-from weft.policies.themis.policy import Themis
 from weft.testing.check import check_run
+from weft_papers.cassini.wrapper import Cassini
+from weft_papers.gandiva.policy import Gandiva
+from weft_papers.hived.wrapper import Hived
+from weft_papers.themis.policy import Themis
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def test_virtual_clusters_keep_the_contract(inner: str) -> None:
         "promise|srtf",
         "gfs|fifo",
         "gfs|srtf",
-        "gfs|sia",
+        pytest.param("gfs|sia", marks=pytest.mark.slow),
         "fair:bound=1.5,of=tenants|srtf",
         "fair:bound=1.5|srtf",
     ],
@@ -119,7 +119,7 @@ def test_shifted_jobs_keep_the_contract_on_a_network(inner: Policy) -> None:
         period = float(rng.choice([0.1, 0.2]))
         share = float(rng.uniform(0.3, 0.6))
         gbit = 40.0 * share * period
-        phase = Phase((1.0 - share) * period, share * period, 40.0)
+        phase = TrafficPhase((1.0 - share) * period, share * period, 40.0)
         traffic = Traffic(period, share, gbit, phases=(phase,)) if rng.random() < 0.8 else None
         job = Job(JobId(f"j{i}"), 20.0 * i, Demand(int(rng.choice([1, 3, 5]))), traffic=traffic)
         jobs.append((job, Truth(float(rng.uniform(60.0, 600.0)))))

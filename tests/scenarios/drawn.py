@@ -16,15 +16,15 @@ from weft.testing.check import draw_on_nodes
 
 CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
 WRAPPERS = (
-    "spare|priority|firm|steady|",
-    "spare|quota:limits=red=3/blue=4|priority|firm|steady|",
-    "spare|quota:weights=red=1/blue=3|priority|firm|steady|",
-    "quota:limits=red=2,weights=red=1/blue=1|priority|firm|",
-    "spare|lend:own=red=2/blue=1,min_run_s=60|priority|firm|steady|",
-    "lend:own=red=1/blue=2/all=4,parents=red=all/blue=all,min_run_s=0|priority|firm|",
-    "priority|firm|",
+    "skip_failing|priority|no_preempt|steady|",
+    "skip_failing|quota:limits=red=3/blue=4|priority|no_preempt|steady|",
+    "skip_failing|quota:weights=red=1/blue=3|priority|no_preempt|steady|",
+    "quota:limits=red=2,weights=red=1/blue=1|priority|no_preempt|",
+    "skip_failing|lend:own=red=2/blue=1,min_run_s=60|priority|no_preempt|steady|",
+    "lend:own=red=1/blue=2/all=4,parents=red=all/blue=all,min_run_s=0|priority|no_preempt|",
+    "priority|no_preempt|",
     "priority|",
-    "firm|",
+    "no_preempt|",
     "steady|",
     "",
 )
@@ -34,7 +34,7 @@ PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
 
 
 @frozen
-class Step:
+class ScenarioStep:
     """Something that a person does `after_s` seconds: submit `job`, or `what` to `whom`."""
 
     after_s: float
@@ -44,46 +44,48 @@ class Step:
 
 
 @frozen
-class Scenario:
+class DrawnScenario:
     """What is played, and the seed it was drawn from."""
 
     seed: int
     cluster: str
     policy: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
 
 
-def draw(seed: int, policies: Sequence[str] = (), wrappers: Sequence[str] = WRAPPERS) -> Scenario:
+def draw(
+    seed: int, policies: Sequence[str] = (), wrappers: Sequence[str] = WRAPPERS
+) -> DrawnScenario:
     """A scenario; `policies` are all there are by default."""
     rng = np.random.default_rng(seed)
     text = str(rng.choice(CLUSTERS))
     cluster = parse_cluster(text)
     policy = str(rng.choice(policies or names("policy")))
     wrapper = str(rng.choice(wrappers))
-    steps: list[Step] = []
+    steps: list[ScenarioStep] = []
     submitted: list[str] = []
     for _ in range(int(rng.integers(4, STEPS))):
         step = _step(rng, cluster, submitted)
         submitted += [step.whom] if step.job is not None else []
         steps.append(step)
-    return Scenario(seed, text, wrapper + policy, tuple(steps))
+    return DrawnScenario(seed, text, wrapper + policy, tuple(steps))
 
 
-def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) -> Step:
+def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) -> ScenarioStep:
     pause = float(rng.choice(PAUSES_S))
     dice = rng.random()
     chosen = cluster.nodes[int(rng.integers(len(cluster.nodes)))]
     node, single = str(chosen.id), f":{rng.integers(chosen.gpus)}"
     if dice < 0.1:
-        return Step(pause, "drain", node + single * (rng.random() < 0.6))
+        return ScenarioStep(pause, "drain", node + single * (rng.random() < 0.6))
     if dice < 0.22:
-        return Step(pause, "undrain", node)
+        return ScenarioStep(pause, "undrain", node)
     if dice < 0.38 and submitted:
-        return Step(pause, "cancel", str(rng.choice(submitted)))
+        return ScenarioStep(pause, "cancel", str(rng.choice(submitted)))
     if dice < 0.55 and submitted:
-        return Step(pause, str(rng.choice([*COMMANDS])), str(rng.choice(submitted)))
+        return ScenarioStep(pause, str(rng.choice([*COMMANDS])), str(rng.choice(submitted)))
     name = f"j{len(submitted)}"
-    return Step(pause, "submit", name, _in_order(rng, _job(rng, name, cluster), submitted))
+    return ScenarioStep(pause, "submit", name, _in_order(rng, _job(rng, name, cluster), submitted))
 
 
 def _in_order(rng: np.random.Generator, job: Job, submitted: Sequence[str]) -> Job:

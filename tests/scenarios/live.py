@@ -18,6 +18,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+from tests.scenarios.drawn import COMMANDS, DrawnScenario, ScenarioStep
+from tests.scenarios.rules_play import RuleViolation
 from weft.app.serve.live import DRAIN, Live, Settings
 from weft.app.serve.rules import RESERVE, Quotas
 from weft.core.errors import InvalidConfig
@@ -29,36 +31,42 @@ from weft.core.spec.registry import read_spec
 from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.loop import leading
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.job_commands import resume, set_priority, suspend
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.stack.layers import in_order
 from weft.stack.windows import kept_away, read_window
-from weft.testing.drawn_scenarios import COMMANDS, Scenario, Step
 from weft.testing.idle import find_user
-from weft.testing.rules.play import Problem
 
 SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
 
 
-def play(scenario: Scenario) -> Problem | None:
-    """The first thing that goes wrong; None if nothing does."""
-    return run_virtually(lambda seconds: _Play(scenario, seconds).whole())
+def play(
+    scenario: DrawnScenario, at_end: Callable[[Driver], None] | None = None
+) -> RuleViolation | None:
+    """The first thing that goes wrong; None if nothing does. `at_end` looks before all is over."""
+    return run_virtually(lambda seconds: _Play(scenario, seconds, at_end).whole())
 
 
 class _Play:
     """One scenario under way."""
 
-    def __init__(self, scenario: Scenario, seconds: Callable[[], float]) -> None:
-        self._scenario = scenario
+    def __init__(
+        self,
+        scenario: DrawnScenario,
+        seconds: Callable[[], float],
+        at_end: Callable[[Driver], None] | None = None,
+    ) -> None:
+        self._scenario, self._at_end = scenario, at_end
         engine = f"simulated:cluster={scenario.cluster},speed=1"
         self._live = Live(Settings(engine=engine, policy="fifo", decide_in="service"), seconds)
         self._refused: set[JobId] = set()
         self._drained: dict[str, str] = {}  # windows of single devices
 
-    async def whole(self) -> Problem | None:
+    async def whole(self) -> RuleViolation | None:
         """Play every step, let all jobs end, and wait for the end."""
         driver = self._live.driver
         await self._live.open()
@@ -78,6 +86,8 @@ class _Play:
             await asyncio.sleep(SETTLED_S)
             return await self._to_the_end(driver)
         finally:
+            if self._at_end is not None:
+                self._at_end(driver)
             await driver.close()
 
     def _impossible(self, driver: Driver) -> list[JobId]:
@@ -89,7 +99,7 @@ class _Play:
             if status.record.job.demand.min > int(limits.get(status.record.job.tenant, 99))
         ]
 
-    async def _do(self, driver: Driver, step: Step) -> None:
+    async def _do(self, driver: Driver, step: ScenarioStep) -> None:
         if step.job is not None:
             await self._submit(driver, step.job)
         elif step.what == "cancel" and step.whom not in self._refused:
@@ -146,7 +156,7 @@ class _Play:
                 raise
             self._refused.add(job.id)
 
-    async def _to_the_end(self, driver: Driver) -> Problem | None:
+    async def _to_the_end(self, driver: Driver) -> RuleViolation | None:
         waited, idle = 0.0, ""
         while unfinished := [status for status in driver.jobs() if not status.record.outcome]:
             before, idle = idle, self._idle(driver)
@@ -195,8 +205,8 @@ class _Play:
                     return f"{status.record.job.id} has a wrong reason: {why.text}"
         return ""
 
-    def _problem(self, step: int, what: str) -> Problem:
-        return Problem(self._scenario.seed, self._scenario.policy, step, what)
+    def _problem(self, step: int, what: str) -> RuleViolation:
+        return RuleViolation(self._scenario.seed, self._scenario.policy, step, what)
 
 
 def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
@@ -311,6 +321,7 @@ BEGAN = 1_800_000_000.0  # a whole hour: rounds follow the wall clock, and tests
 Watched = list[tuple[selectors.SelectorKey, int]]
 
 
+LEASE_S = 600.0  # between renewals of a lease that no standby waits for
 THREAD_S = 10.0  # of the clock on the wall, for a thread to be heard of
 
 
@@ -324,6 +335,7 @@ def run_virtually(main: Callable[[Callable[[], float]], Coroutine[Any, Any, Resu
     loop = _Jumping()
     loop.set_default_executor(_AtOnce(1))
     with (
+        patch.object(leading, "BEAT_S", LEASE_S),
         patch.object(time, "time", lambda: BEGAN + loop.time()),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):

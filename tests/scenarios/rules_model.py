@@ -10,7 +10,7 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId, Tier
 from weft.frozen import frozen
 from weft.plural import say_gpus
-from weft.stack.windows import Window, read_window
+from weft.stack.windows import ReservedWindow, read_window
 
 SLACK = 1e-6
 PATIENCE_S = 600.0  # after which a job that cannot be stopped has devices kept for it
@@ -78,14 +78,14 @@ class Moment:
             there = any(_has(window, device) for device in run.devices)
             if not there or window.admits(run.job, self.now):
                 continue
-            stays = window.when_done or (window.tenant and not run.job.preemptible)
+            stays = window.when_done or (window.tenant and not run.job.stoppable)
             if not fresh and (stays or not window.holds(self.now)):
                 continue
             yield f"{run.job.id} is on {sorted(run.devices)}, kept by {window.name} {window.text}"
 
     def _stopped_though_firm(self, run: Running) -> Iterator[str]:
         now = self.running.get(run.job.id)
-        if run.job.preemptible or (now is not None and now.devices == run.devices):
+        if run.job.stoppable or (now is not None and now.devices == run.devices):
             return
         closed = [w for w in self.windows() if w.holds(self.now) and not w.tenant]
         if not any(_has(window, device) for window in closed for device in run.devices):
@@ -143,7 +143,7 @@ class Moment:
             if run.job.tenant == tenant and kind in ("", self.cluster.kind_of(run.on))
         )
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[ReservedWindow]:
         """Those that are not over."""
         every = (read_window(name, text) for name, text in self.rules.windows.items())
         return [window for window in every if self.now < window.end]
@@ -165,11 +165,11 @@ class Moment:
 
     def _is_behind(self, job: Job) -> bool:
         """Whether a place is kept for a job that is more important or has waited for long."""
-        filler = job.preemptible and job.tier is Tier.OPPORTUNISTIC
+        filler = job.tier is Tier.OPPORTUNISTIC
         for other in self.waiting:
             higher = other.priority > job.priority and not filler
-            patient = self.now - other.submitted >= PATIENCE_S and not other.preemptible
-            if higher or (patient and not job.preemptible and other.id != job.id):
+            patient = self.now - other.submitted >= PATIENCE_S and not other.stoppable
+            if higher or (patient and not job.stoppable and other.id != job.id):
                 return True
         return False
 
@@ -209,7 +209,7 @@ class Moment:
             old = self.now - run.since >= least_s
             kept = any(self._is_kept_from(job, device) for device in run.devices)
             if (
-                run.job.preemptible
+                run.job.stoppable
                 and old
                 and not kept
                 and run.on.counted_gpus <= over[run.job.tenant] + SLACK
@@ -235,7 +235,7 @@ class Moment:
         return sum(self._quota(who) for who in members)
 
 
-def _has(window: Window, device: Device) -> bool:
+def _has(window: ReservedWindow, device: Device) -> bool:
     node, gpu = device
     if node not in window.devices:
         return False

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tests.scenarios.rules_model import Moment, Running
 from weft.app.serve.rules import Quotas
 from weft.core.events.actions import Action, Start, Stop, Wake
 from weft.core.events.event import Event, Finished, Started, Stopped, Submitted, Woken
@@ -27,13 +28,12 @@ from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.predict.hinted import Hinted
 from weft.runtime.deciding.decision import SecondLook
-from weft.testing.rules.model import Moment, Running
 
 PROMISED_S = 60.0
 
 
 @frozen
-class Problem:
+class RuleViolation:
     """What went wrong, and in which step."""
 
     seed: int
@@ -42,7 +42,7 @@ class Problem:
     what: str
 
 
-def play(scenario: Scenario) -> Problem | None:
+def play(scenario: RuleScenario) -> RuleViolation | None:
     """The first thing that goes wrong; None if nothing does."""
     game = _Game(scenario)
     for number, step in enumerate(scenario.steps):
@@ -63,7 +63,7 @@ def play(scenario: Scenario) -> Problem | None:
 class _Game:
     """The scheduler, its clock, and an engine that carries out every action at once."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: RuleScenario) -> None:
         self._scenario = scenario
         self._rules = scenario.rules
         self.now = 0.0
@@ -76,6 +76,7 @@ class _Game:
             knowledge=Knowledge(
                 Hinted(), FittedBeliefs(), costs=LearntCosts(), pooled=PooledBeliefs()
             ),
+            skips_views=True,
         )
 
     def wait(self, seconds: float) -> str:
@@ -86,7 +87,7 @@ class _Game:
             if what := self.happen(Woken()):
                 return what
         self.now = until
-        return self._look(self._moment())
+        return self._find_wrong(self._moment())
 
     def happen(self, event: Event) -> str:
         """One event; what is wrong after what was decided on it."""
@@ -94,17 +95,17 @@ class _Game:
         if isinstance(event, Finished):
             left = {job: running for job, running in before.running.items() if job != event.job}
             before = replace(before, running=left)
-        actions, due = self._scheduler.take_in(self.now, [event])
-        self._carry_out(actions + (self._decide() if due else []) + self._scheduler.asks())
-        return self._look(before)
+        actions, due = self._scheduler.apply_events(self.now, [event])
+        self._carry_out(actions + (self._decide() if due else []) + self._scheduler.wake_request())
+        return self._find_wrong(before)
 
     def change(self, rules: Quotas) -> str:
         """Other rules from now on."""
         self._rules = rules
         before = self._moment()
         self._scheduler.use(build("policy", self._spec()))
-        self._carry_out(self._decide() + self._scheduler.asks())
-        return self._look(before)
+        self._carry_out(self._decide() + self._scheduler.wake_request())
+        return self._find_wrong(before)
 
     def running_job(self, turn: int) -> JobId | None:
         """One of those that run."""
@@ -116,9 +117,9 @@ class _Game:
         table = self._scheduler.state.table
         return int(table.get(table.row(job), Column.ATTEMPT))
 
-    def problem(self, step: int, what: str) -> Problem:
+    def problem(self, step: int, what: str) -> RuleViolation:
         """With all that plays it again."""
-        return Problem(self._scenario.seed, self._scenario.policy, step, what)
+        return RuleViolation(self._scenario.seed, self._scenario.policy, step, what)
 
     def _spec(self) -> PartSpec:
         return self._rules.around(read_spec("policy", self._scenario.policy))
@@ -132,7 +133,7 @@ class _Game:
             self._scheduler.put_off(again)
         return actions
 
-    def _look(self, before: Moment) -> str:
+    def _find_wrong(self, before: Moment) -> str:
         """What is wrong, at once or for longer than was promised."""
         after = self._moment()
         undone = {(duty.job.id, duty.promise): duty.what for duty in after.undone()}
@@ -171,7 +172,7 @@ class _Game:
 
 
 CLUSTERS = ("1x4:a100", "2x4:a100", "3x2:a100", "1x4:a100+1x4:t4", "2x2:a100+1x3:t4")
-POLICIES = ("fifo:backfill=true", "las", "srtf", "tiresias", "weft")  # these leave nothing idle
+POLICIES = ("fifo:backfill=true", "las", "srtf", "gittins", "weft")  # these leave nothing idle
 WHOLE = ("weft",)  # gives a gang of less than a node one node
 TENANTS, GROUP = ("red", "blue", "grey"), "lab"
 PAUSES_S = (1.0, 5.0, 40.0, 90.0, 700.0)
@@ -180,7 +181,7 @@ Value = TypeVar("Value")
 
 
 @frozen
-class Step:
+class RuleStep:
     """After that many seconds per job is submitted, or one of those that run ends.
 
     `turn` chooses which; `rules` are others from then on.
@@ -193,24 +194,24 @@ class Step:
 
 
 @frozen
-class Scenario:
+class RuleScenario:
     """Rules around a policy on a cluster, and the steps, as drawn from a seed."""
 
     seed: int
     cluster: str
     policy: str
     rules: Quotas
-    steps: tuple[Step, ...]
+    steps: tuple[RuleStep, ...]
 
 
-def draw(seed: int, policies: Sequence[str] = POLICIES) -> Scenario:
+def draw(seed: int, policies: Sequence[str] = POLICIES) -> RuleScenario:
     """A scenario; the same one for the same seed."""
     rng = np.random.default_rng(seed)
     text = _pick(rng, CLUSTERS)
     cluster = parse_cluster(text)
     rules = draw_rules(rng, cluster)
     steps = [_step(rng, cluster, number) for number in range(int(rng.integers(6, STEPS)))]
-    return Scenario(seed, text, _pick(rng, policies), rules, tuple(steps))
+    return RuleScenario(seed, text, _pick(rng, policies), rules, tuple(steps))
 
 
 def draw_rules(rng: np.random.Generator, cluster: Cluster) -> Quotas:
@@ -251,14 +252,14 @@ def _windows(rng: np.random.Generator, cluster: Cluster) -> list[tuple[str, str]
     return windows
 
 
-def _step(rng: np.random.Generator, cluster: Cluster, number: int) -> Step:
+def _step(rng: np.random.Generator, cluster: Cluster, number: int) -> RuleStep:
     pause = _pick(rng, PAUSES_S)
     dice = rng.random()
     if dice < 0.3:
-        return Step(pause, turn=int(rng.integers(100)))
+        return RuleStep(pause, turn=int(rng.integers(100)))
     if dice < 0.36:
-        return Step(pause, rules=draw_rules(rng, cluster))
-    return Step(pause, _job(rng, f"j{number}", cluster))
+        return RuleStep(pause, rules=draw_rules(rng, cluster))
+    return RuleStep(pause, _job(rng, f"j{number}", cluster))
 
 
 def _job(rng: np.random.Generator, name: str, cluster: Cluster) -> Job:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.node.ranks.environment import watcher_variables
-from weft.wire.messages import Counted, from_rank
+from tests.waiting import LIMIT_S
+from weft.base.messages import Counted, from_rank
+from weft.node.ranks.process import watcher_variables
 
-LIMIT_S = 300.0
 GOODBYE = b"goodbye"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -98,7 +97,6 @@ for _ in range(500): counter.replay()
 
 
 def test_hugging_face_tells_its_steps(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     ran = run_python(f"""
 import torch, transformers as t
 net = t.GPT2LMHeadModel(t.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50, n_positions=8))
@@ -117,7 +115,6 @@ t.Trainer(net, arguments, train_dataset=Tokens()).train()
 
 
 def test_lightning_tells_its_steps() -> None:
-    pytest.importorskip("lightning")
     ran = run_python("""
 import torch, lightning as L
 class Line(L.LightningModule):
@@ -134,7 +131,6 @@ L.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, accelerator="c
 
 
 def test_accelerate_counts_updates_not_batches() -> None:
-    pytest.importorskip("accelerate")
     ran = run_python(f"""{NET}
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
@@ -181,9 +177,6 @@ def test_a_cap_on_memory_is_set_when_a_device_is_first_used() -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_keras_tells_its_batches(backend: str) -> None:
-    for name in ("keras", backend):  # which are not imported here: it would choose a backend
-        if find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
     ran = run_python(
         "import numpy, keras\n"
         "net = keras.Sequential([keras.layers.Dense(1)]); net.compile('sgd', 'mse')\n"
@@ -196,8 +189,6 @@ def test_keras_tells_its_batches(backend: str) -> None:
 
 
 def test_a_jax_loop_is_counted_by_its_progress_bar() -> None:
-    if find_spec("jax") is None:
-        pytest.skip("jax is not installed")
     ran = run_python(
         "import jax, jax.numpy as jnp\n"
         "from tqdm import tqdm\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.watcher.listening import run, run_python
-from weft.node.ranks.environment import WATCHER
+from weft.node.ranks.process import WATCHER
 
 # Counts by a progress bar: no framework to import, so these tests are quick.
 BAR = """
@@ -134,18 +134,13 @@ def test_a_program_without_python_inside_is_left_alone(tmp_path: Path) -> None:
     assert (ran.code, ran.out, ran.counted) == (0, "job\n", [])
 
 
-def test_an_error_of_the_watcher_is_one_line_and_the_program_goes_on(tmp_path: Path) -> None:
-    package = tmp_path / "tqdm"
-    package.mkdir()
-    (package / "__init__.py").write_text("from .std import tqdm\n")
-    (package / "std.py").write_text("tqdm = list\n")  # not what it is taken for
+def test_an_error_of_the_watcher_is_one_line_and_the_program_goes_on() -> None:
+    spoil = "import sys\nsys.modules['_weft_watch.counting'].Counter.bar = None\n"
 
-    ran = run_python(
-        "from tqdm import tqdm; print(len(tqdm(range(3))))", env={"PYTHONPATH": str(tmp_path)}
-    )
+    ran = run_python(f"{spoil}{BAR}\nprint('goes on')")
 
-    assert (ran.code, ran.out) == (0, "3\n")
-    assert [line[:5] for line in ran.err.splitlines()] == ["weft:"]
+    assert (ran.code, ran.out) == (0, "goes on\n")
+    assert ran.err.count("weft: this process is only partly watched: TypeError") == 1
 
 
 def test_an_agent_that_is_gone_is_nobodys_trouble() -> None:
@@ -196,4 +191,4 @@ def test_the_watcher_needs_nothing_but_the_standard_library() -> None:
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(str(node.module).split(".")[0])
 
-    assert imported <= {*sys.stdlib_module_names, "_weft_watch"}
+    assert imported <= {*sys.stdlib_module_names, "_weft_watch", "sitecustomize"}

@@ -1,0 +1,1 @@
+"""Random scenarios played through whole schedulers, and the models they are held against."""

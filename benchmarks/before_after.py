@@ -33,7 +33,8 @@ CASES = {
 def measure(tree: Path, case: tuple[str, ...], jobs: int) -> float | None:
     """CPU milliseconds of one case with the package of one tree; None if it has no such case."""
     args = [str(STEPS), *case, str(jobs)] if case else ["-c", IMPORT]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    sources = map(str, sorted(tree.glob("packages/*/src")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
     done = subprocess.run(
         [sys.executable, *args], env=environment, cwd=tree, capture_output=True, text=True
     )
@@ -48,7 +49,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        archive = ["git", "archive", asked.revision, "src"]
+        archive = ["git", "archive", asked.revision, "packages"]
         tar = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", folder], input=tar.stdout, check=True)
         print("| CPU ms | before | now | ratio |\n|---|--:|--:|--:|", flush=True)

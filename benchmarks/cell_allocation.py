@@ -15,9 +15,9 @@ from weft.core.events.event import Submitted
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
-from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells
-from weft.pieces.wrap.hived.wrapper import Hived
 from weft.policies.fifo import Fifo
+from weft_papers.hived.cells import Cell, CellChain, FreeCells
+from weft_papers.hived.wrapper import Hived
 
 NODES, TENANTS, STEPS, JOBS = 1_250, 20, 20_000, 200
 LEVELS = ("gpu", "switch", "socket", "node", "rack")
@@ -35,7 +35,7 @@ def run() -> dict[str, float]:
 def bind_cells(seed: int = 0) -> float:
     """CPU seconds of one operation, half of them allocations."""
     rng = np.random.default_rng(seed)
-    chain = Chain("v100", LEVELS, FAN, 3, (0, 0, 0, 0, NODES // 5))
+    chain = CellChain("v100", LEVELS, FAN, 3, (0, 0, 0, 0, NODES // 5))
     free = FreeCells(chain)
     unbound = draw_assignment(rng, chain)
     held: list[tuple[int, Cell]] = []
@@ -57,7 +57,7 @@ def bind_cells(seed: int = 0) -> float:
     return (time.process_time() - began) / STEPS
 
 
-def draw_assignment(rng: np.random.Generator, chain: Chain) -> list[int]:
+def draw_assignment(rng: np.random.Generator, chain: CellChain) -> list[int]:
     """Cells of every level that together make nine tenths of the cluster."""
     unbound, left = [0] * len(chain.fan), int(0.9 * chain.counts[0])
     while left > 0:

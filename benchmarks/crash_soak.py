@@ -35,7 +35,7 @@ from tests.clusters.testbed import TESTBEDS, Testbed
 
 from benchmarks.soak_check import check
 from benchmarks.soak_jobs import COUNTS, HARM, LOCAL_ONLY, ids_of
-from weft.stack.backoff import LONGEST_S
+from weft.stack.layers import LONGEST_S
 from weft.wire.processes import alive
 
 LOCAL = Testbed("local:slots=4,warm=false,cpu=true,name=soak")

@@ -19,10 +19,10 @@ from time import process_time
 import numpy as np
 
 import weft
-from benchmarks.measure import need_data
-from benchmarks.papers.elasticflow import most_gpus, read_speeds
+from benchmarks.data import need
 from weft.core.model.job import Demand, Job, JobId, Or
 from weft.core.model.trace import Trace, Truth
+from weft_papers.elasticflow.published import most_gpus, read_speeds
 
 POLICIES = ("fifo:backfill=true", "elasticflow", "promise|fifo:backfill=true", "promise|srtf")
 LIMITS = {"oracle": 0.0, "alike": 0.1}
@@ -54,7 +54,7 @@ def main() -> int:
     for path, kind, cluster in GIVEN if args.traces else ():
         if args.only in path:
             print(f"{path} on {cluster}")
-            trace, speeds = read_given(need_data() / path, kind)
+            trace, speeds = read_given(need(path) / path, kind)
             with tempfile.TemporaryDirectory() as folder:
                 table = Path(folder) / "speeds.csv"
                 table.write_text(speeds)

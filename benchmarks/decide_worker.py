@@ -39,9 +39,9 @@ async def decisions(policy: str, decider: Decider) -> tuple[float, list[float]]:
         journal=lambda at, event: log.append((at, event)),
     )
 
-    def take_in(now: float, events: list[Event]) -> None:
+    def apply_events(now: float, events: list[Event]) -> None:
         log.clear()
-        scheduler.take_in(now, events)
+        scheduler.apply_events(now, events)
         for at, event in log:
             decider.tell(at, event)
 
@@ -56,12 +56,12 @@ async def decisions(policy: str, decider: Decider) -> tuple[float, list[float]]:
 
     await decider.start()
     nodes: list[Event] = [NodeUp(node) for node in parse_cluster("63x8:a100").nodes]
-    take_in(0.0, nodes + [_submitted(i) for i in range(RUNNING + WAITING)])
+    apply_events(0.0, nodes + [_submitted(i) for i in range(RUNNING + WAITING)])
     first = await decide(1.0)
     took = []
     for i in range(ROUNDS):
         now = 2.0 + i
-        take_in(now, [Cancelled(JobId(f"j{i}")), _submitted(100_000 + i)])
+        apply_events(now, [Cancelled(JobId(f"j{i}")), _submitted(100_000 + i)])
         took.append(await decide(now))
     await decider.close()
     return first, took
@@ -75,7 +75,7 @@ def _submitted(i: int) -> Submitted:
 def main() -> None:
     """Measure each policy both ways."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decide_worker")
-    parser.add_argument("policies", nargs="*", default=["fifo", "las", "priority|firm|srtf"])
+    parser.add_argument("policies", nargs="*", default=["fifo", "las", "priority|no_preempt|srtf"])
     for policy in parser.parse_args().policies:
         _, here = asyncio.run(decisions(policy, InProcess()))
         first, apart = asyncio.run(decisions(policy, InWorker(limit_s=120.0)))

@@ -6,7 +6,7 @@
 
 Plain jobs (Philly's sizes and lengths) ask for a fixed number of GPUs, are not stopped for others
 and report nothing; half of them come with an estimate that is off by a log-normal factor. Elastic
-ones (Pollux's) train with `weft.train`: any number of GPUs, changed live. Every policy runs as in a
+ones (Pollux's) train with `weft_train`: any number of GPUs, changed live. Every policy runs as in a
 service, within its rules and with its predictor: estimates where there are any, else past jobs.
 Ratios are to the first policy, the geometric mean over seeds. `--crowd` has plain jobs alone: one
 of all 8 GPUs, among 400 of one GPU that keep coming at a load of 0.95.
@@ -25,9 +25,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from weft.app.serve.hinted_or_alike import HintedOrAlike
+from weft.app.serve.predicting import HintedOrAlike
 from weft.app.serve.rules import Quotas
-from weft.app.simulate.resize_text import read_resize
+from weft.app.simulate.setup import read_resize
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World
 from weft.core.knowledge.costs import ChangeCosts
@@ -46,8 +46,8 @@ from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.replay import Replay
 from weft.sim.physics import Physics
-from weft.traces.find import find
-from weft.traces.options import Request
+from weft.traces.options import DrawRequest
+from weft.traces.read import find
 
 POLICIES = ("fifo", "fifo:backfill=true", "weft")
 CLUSTER = "8x4:t4"
@@ -96,16 +96,18 @@ class Served(World):
 
 def is_plain(job: Job) -> bool:
     """Whether it is nothing but a command on so many GPUs."""
-    return not job.preemptible
+    return not job.stoppable
 
 
 def draw(seed: int, plain: float, elastic: float) -> Trace:
     """Both sorts of jobs, at these loads, while elastic ones come."""
     gpus = parse_cluster(CLUSTER).gpus
     rng = np.random.default_rng(seed)
-    more = find("pollux", Request(seed=seed, jobs=JOBS, load=elastic, gpus=gpus))
+    more = find("pollux", DrawRequest(seed=seed, jobs=JOBS, load=elastic, gpus=gpus))
     until = more.jobs[-1][0].submitted
-    drawn = find("philly", Request(seed=seed, jobs=MANY, load=plain, gpus=gpus, max_gpus=LARGEST))
+    drawn = find(
+        "philly", DrawRequest(seed=seed, jobs=MANY, load=plain, gpus=gpus, max_gpus=LARGEST)
+    )
     pairs = list(more.jobs)
     for job, truth in drawn.jobs:
         off, estimated = float(np.exp(OFF * rng.standard_normal())), rng.random() < ESTIMATED

@@ -23,7 +23,7 @@ def train(steps: int, out: Path) -> None:
     from torch import nn
     from torch.utils.data import TensorDataset
 
-    import weft.train as wt
+    import weft_train as wt
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

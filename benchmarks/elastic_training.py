@@ -70,12 +70,12 @@ class Notes:
 
 
 def train_cnn(folder: str, attempt: Attempt, seed: int) -> None:
-    """`weft.train`: one-cycle rates, clipping, a loss scaler, 16-bit forward passes, validation."""
+    """`weft_train`: one-cycle rates, clipping, a loss scaler, 16-bit forward passes, validation."""
     import torch
     from torch import nn
     from torch.optim.lr_scheduler import OneCycleLR
 
-    import weft.train as wt
+    import weft_train as wt
 
     notes = Notes(folder, attempt)
     job = wt.init(f"{folder}/checkpoints", checkpoint_every_s=2.0, seed=seed)
@@ -104,7 +104,7 @@ def train_huggingface(folder: str, attempt: Attempt, seed: int) -> None:
     import torch
     import transformers as tf
 
-    from weft.train.huggingface import Elastic
+    from weft_train.huggingface import Elastic
 
     notes = Notes(folder, attempt)
 
@@ -148,7 +148,7 @@ def train_lightning(folder: str, attempt: Attempt, seed: int) -> None:
     import lightning.pytorch as pl
     import torch
 
-    from weft.train.lightning import Elastic
+    from weft_train.lightning import Elastic
 
     notes = Notes(folder, attempt)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -191,9 +191,9 @@ TRAININGS: dict[str, Callable[[str, Attempt, int], None]] = {
     "lightning": train_lightning,
 }
 PRELOAD = {
-    "cnn": ["weft.train", "torch._dynamo"],
-    "huggingface": ["weft.train.huggingface", "transformers.trainer", "torch._dynamo"],
-    "lightning": ["weft.train.lightning", "torch._dynamo"],
+    "cnn": ["weft_train", "torch._dynamo"],
+    "huggingface": ["weft_train.huggingface", "transformers.trainer", "torch._dynamo"],
+    "lightning": ["weft_train.lightning", "torch._dynamo"],
 }
 
 

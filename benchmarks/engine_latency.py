@@ -26,8 +26,9 @@ from tests.clusters.testbed import TESTBEDS, Testbed
 from weft.app.engine import build_engine
 from weft.core.events.event import Event, Failed, Started, StartFailed, Stopped
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
+from weft.run_terms import Processes
 
 PATIENCE_S = 300.0
 

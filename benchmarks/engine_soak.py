@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.clusters.testbed import TESTBEDS, Testbed
 from tests.engines.elastic_scenario import Service
 
-from weft.cli.connect.pages import every_job
+from weft.cli.connect.client import every_job
 from weft.service.responses.answers import JobAnswer, Made
 
 LIMIT_S = 3600.0

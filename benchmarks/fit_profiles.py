@@ -2,7 +2,7 @@
 
     python -m benchmarks.fit_profiles PROFILES_FOLDER
 
-writes src/weft/perf/data/models.json: per model and GPU kind the seven step-time parameters and the
+writes `weft/perf/data/models.json`: per model and GPU kind the seven step-time parameters and the
 batch limits, per model the gradient noise scale over the course of training.
 """
 
@@ -14,23 +14,24 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.perf.goodput.fit import Row, fit
+from weft.base.step_fit import FitRow
+from weft.perf.goodput.fit import fit
 from weft.perf.goodput.tables import KindTable, ModelTable, read_tables
 
-OUT = Path("src/weft/perf/data/models.json")
+OUT = Path("packages/weft/src/weft/perf/data/models.json")
 KNOTS = 12
 PIPELINE = "pmp"
 
 
-def rows_of(kind: KindTable) -> list[Row]:
+def rows_of(kind: KindTable) -> list[FitRow]:
     return [
-        Row(nodes, gpus, int(local), step - sync, step)
+        FitRow(nodes, gpus, int(local), step - sync, step)
         for (nodes, gpus), (sizes, steps, syncs) in kind.shapes.items()
         for local, step, sync in zip(sizes, steps, syncs, strict=True)
     ]
 
 
-def errors(rows: list[Row]) -> tuple[float, float]:
+def errors(rows: list[FitRow]) -> tuple[float, float]:
     """Median and 90th percentile of the relative error of step times."""
     times = fit(rows)
     off = [abs(float(times.step(r.nodes, r.replicas, r.local)) / r.step_s - 1.0) for r in rows]

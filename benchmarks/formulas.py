@@ -19,14 +19,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import NamedTuple
 
-from benchmarks.mutants import (
-    ROOT,
-    Mutant,
-    changes_of,
-    make_mutant,
-    notices,
-    warm_libraries,
-)
+from benchmarks.mistakes import BASES, ROOT, Mutant, changes_of, make_mutant, name_module
+from benchmarks.mutants import list_modules, list_tests, notices, warm_libraries
 
 TABLE = ROOT / "docs" / "explanation" / "formulas.md"
 # Mistakes in functions without arithmetic, comparisons or numbers to change: the last goes first,
@@ -35,13 +29,13 @@ PLANTED = {
     "pieces.order.Arrival": ("np.arange(len(view.table))", "np.arange(len(view.table))[::-1]"),
     "pieces.order.RemainingTime.rank": ("key=left", "key=-left"),
     "pieces.order.Queues._queue_of": ("attained + EPS", "attained * 2.0"),
-    "policies.gavel.max_sum_throughput": ("program.throughput()", "-program.throughput()"),
-    "policies.shockwave.log_progress": ("AT_KNOTS", "KNOTS"),
+    "gavel.max_sum_throughput": ("program.throughput()", "-program.throughput()"),
+    "shockwave.log_progress": ("AT_KNOTS", "KNOTS"),
 }
 
 
 class Formula(NamedTuple):
-    """A row of the table: the function below weft, and tests by name; empty where there is none."""
+    """A row of the table: a function, and tests by name; empty where there is none."""
 
     policy: str
     function: str
@@ -78,12 +72,11 @@ def read_table() -> list[Formula]:
 
 
 def find_function(dotted: str) -> tuple[Path, ast.AST] | None:
-    """The file and the definition of a function, method or class of a package or module of weft."""
+    """The file and the definition of a function, method or class below weft or weft_papers."""
     parts = dotted.split(".")
     for count in range(len(parts) - 1, 0, -1):
-        place = ROOT.joinpath("src", "weft", *parts[:count])
-        files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-        for file in (path for path in files if path.is_file()):
+        places = (base.joinpath(*parts[:count]) for base in BASES)
+        for file in (file for place in places for file in list_modules(place)):
             node: ast.AST | None = ast.parse(file.read_text())
             for name in parts[count:]:
                 node = _find_inside(node, name)
@@ -103,7 +96,7 @@ def find_tests() -> dict[str, list[str]]:
     """The files of each test, by its name."""
     named = re.compile(r"^(?:async )?def (test_\w+)", re.M)
     by_name: dict[str, list[str]] = {}
-    for file in sorted(ROOT.glob("tests/**/test_*.py")):
+    for file in list_tests():
         for name in named.findall(file.read_text()):
             by_name.setdefault(name, []).append(str(file))
     return by_name
@@ -121,7 +114,7 @@ def _try_row(row: Formula, mistakes: Sequence[Mutant]) -> list[str]:
 def _mistakes(dotted: str, count: int) -> Iterator[Mutant]:
     function = find_function(dotted)
     if function is None:
-        raise SystemExit(f"{dotted}: no such function below weft")
+        raise SystemExit(f"{dotted}: no such function below weft or weft_papers")
     file, node = function
     assert isinstance(node, ast.FunctionDef | ast.ClassDef)
     mutants = (make_mutant(*change) for change in changes_of(file))
@@ -139,8 +132,7 @@ def _plant(dotted: str, file: Path, node: ast.FunctionDef | ast.ClassDef) -> Ite
     assert function in whole, f"{dotted}: not found as it is printed"
     assert before in function, f"{dotted}: there is no {before}"
     source = whole.replace(function, function.replace(before, after))
-    module = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
-    yield Mutant(module, node.lineno, before, after, source)
+    yield Mutant(name_module(file), node.lineno, before, after, source)
 
 
 def _notices(test: str, mutant: Mutant) -> bool:

@@ -1,7 +1,7 @@
 """Plans of Hugging Face and Lightning on GPUs: `python -m benchmarks.framework_plans [--ranks 1]`.
 
 Each library trains one small model under each plan in processes of its own, by what
-`weft.train.plans.frameworks` makes of `WEFT_PLAN`: the losses must be those of plain replicas, and
+`weft_train.plans.frameworks` makes of `WEFT_PLAN`: the losses must be those of plain replicas, and
 a `zero` plan must have divided the weights (`held`: the part of them that one rank keeps). Prints
 the last loss, how far it is from the first plan's, and the peak memory of the GPU. Two ranks can
 share one GPU by gloo, for Hugging Face alone. Without a GPU, plans with `zero` are left out.
@@ -127,7 +127,7 @@ def with_huggingface(out: str) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-    from weft.train.plans.frameworks import for_huggingface
+    from weft_train.plans.frameworks import for_huggingface
 
     config = GPT2Config(
         vocab_size=WORDS, n_positions=CONTEXT, n_embd=WIDTH, n_layer=LAYERS, n_head=4,
@@ -181,7 +181,7 @@ def with_lightning() -> dict[str, Any]:
         import lightning.pytorch as pl
     except ImportError:
         import pytorch_lightning as pl
-    from weft.train.plans.frameworks import for_lightning
+    from weft_train.plans.frameworks import for_lightning
 
     x = torch.randn(4 * BATCH, CONTEXT, generator=torch.Generator().manual_seed(1))
     data = torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import weft
+from benchmarks.data import need
 from benchmarks.heat_map import draw_grid
-from benchmarks.measure import need_data
 from weft.report.html import write_report
 from weft.traces.options import Options
 
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the jobs of the first two hours")
     parser.add_argument("--report", type=Path, help="write the comparison as a page")
     chosen = parser.parse_args()
-    data = need_data()
+    data = need("sia/workloads/philly", "sia/profiles")
     cells = {spell(o, s, p): (o, s, p) for o in ORDERS for s in SIZES for p in PLACES}
     began, jct, outcomes = time.process_time(), {}, {}
     for policy in [*PUBLISHED, *cells]:

@@ -1,24 +1,40 @@
-"""How large the house is: files, lines, files a folder, repeated code, import time, walks.
+"""How large the house is.
 
-    python -m benchmarks.house [CHECKOUT ...]
+    python -m benchmarks.house                   # lines of each distribution, now and before
+    python -m benchmarks.house --picture [FILE]  # rooms and imports as SVG
+    python -m benchmarks.house --whole [CHECKOUT ...]
 
-Repeated code is counted in pairs of files of `src` that share six lines in a row, comments, blank
-lines and imports aside. A walk is the shortest way by imports from where somebody begins to read to
-where the thing is done: files that are opened, and in brackets how often the room changes.
+`--whole` adds files per folder, repeated code, import time and walks. Repeated code is counted in
+pairs of files of `src` that share six lines in a row, comments, blank lines and imports aside. A
+walk is the shortest way by imports from where a person begins to read to where the thing is done:
+files that are opened, and in brackets how often the room changes.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import re
 import statistics
+import subprocess
 import sys
 from collections import Counter, defaultdict, deque
 from itertools import combinations, pairwise
 from pathlib import Path
 
+from benchmarks.house_picture import draw, read_rooms, summarise
 from benchmarks.measure import command
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).resolve().parents[1]
+PICTURE = HERE / "docs" / "images" / "house.svg"
+BUDGET = {
+    "weft": 95_000,
+    "weft-papers": 20_000,
+    "weft-train": 6_000,
+    "weft-client": 1_500,
+}  # lines of each distribution
+BEFORE = {"last commit": "", "1 day ago": "1.day.ago", "1 week ago": "1.week.ago"}
+SOURCE = re.compile(r"(?:packages/([\w-]+)/)?src/(?!.*/tests/).*\.py")
 RUN, COMMON = 6, 8  # lines a run; a run in more files than this is a habit, not a copy
 WALKS = {
     "a simulation is decided": ("cli.commands.simulate.simulate", "core.scheduler"),
@@ -26,22 +42,82 @@ WALKS = {
     "a request becomes an event": ("service.routes.jobs.jobs", "core.events.event"),
     "a policy places a gang": ("policies.srtf", "core.state.capacity"),
     "an engine starts an attempt": ("engines.local", "wire.attempt"),
-    "a report shows a metric": ("cli.commands.simulate.compare", "formulas.metrics"),
+    "a report shows a metric": ("cli.commands.simulate.simulate", "formulas.metrics"),
 }
 
 
 def main() -> None:
-    for root in [Path(word) for word in sys.argv[1:]] or [HERE]:
-        print(f"\n{root.resolve()}")
-        for name, value in measure(root / "src" / "weft").items():
-            print(f"  {name:34} {value}")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
+    parser.add_argument("checkouts", nargs="*", type=Path, default=[HERE])
+    parser.add_argument("--whole", action="store_true", help="measure everything")
+    parser.add_argument("--picture", nargs="?", type=Path, const=PICTURE, help="write it here")
+    asked = parser.parse_args()
+    if asked.picture:
+        graph, homes = read_rooms(HERE)
+        asked.picture.write_text(draw(graph, homes))
+        print(f"{asked.picture}: {summarise(graph)}")
+        return
+    for root in asked.checkouts:
+        print(f"lines of Python in the sources of {root.resolve()}")
+        show_trend(root)
+        if asked.whole:
+            for name, value in measure(root / "packages" / "weft" / "src" / "weft").items():
+                print(f"  {name:34} {value}")
+
+
+def show_trend(root: Path) -> None:
+    """Print the lines of each distribution now, at earlier commits, and its budget."""
+    columns = {"now": count_now(root)}
+    for name, when in BEFORE.items():
+        columns[name] = count_then(root, when)
+    print(f"  {'':14}" + "".join(f"{name:>13}" for name in columns) + f"{'budget':>13}")
+    for home in columns["now"]:
+        cells = "".join(f"{counts.get(home, '-'):>13}" for counts in columns.values())
+        print(f"  {home:14}{cells}{BUDGET.get(home, '-'):>13}")
+
+
+def count_now(root: Path) -> dict[str, int]:
+    """Count the lines of each distribution in the work tree."""
+    lines: Counter[str] = Counter()
+    for path in root.glob("packages/*/src/**/*.py"):
+        if match := SOURCE.fullmatch(path.relative_to(root).as_posix()):
+            lines[match[1]] += count_lines(path)
+    return dict(sorted(lines.items()))
+
+
+def count_then(root: Path, when: str) -> dict[str, int]:
+    """Count the lines of each distribution at the last commit before `when`; {} if unknown."""
+    before = [f"--before={when}"] if when else []
+    commit = run_git(root, "rev-list", "-1", *before, "HEAD").strip()
+    lines: Counter[str] = Counter()
+    listed = run_git(root, "grep", "-c", "", commit, "--", "*.py") if commit else ""
+    for line in listed.splitlines():
+        _, path, count = line.split(":")
+        if match := SOURCE.fullmatch(path):
+            lines[match[1] or "weft"] += int(count)
+    return dict(lines)
+
+
+def run_git(root: Path, *arguments: str) -> str:
+    """Return what git prints, or nothing outside a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:  # no git: the trend is unknown
+        return ""
+    return done.stdout
 
 
 def measure(weft: Path) -> dict[str, str]:
     """What is printed of one checkout."""
     sizes = {}
     for room in ("src", "tests", "benchmarks", "docs"):
-        files = [*(weft.parents[1] / room).rglob("*.md" if room == "docs" else "*.py")]
+        files = [
+            *(weft.parents[1 if room == "src" else 3] / room).rglob(
+                "*.md" if room == "docs" else "*.py"
+            )
+        ]
         sizes[room] = f"{len(files):6} files {sum(map(count_lines, files)):8} lines"
     folders = Counter(path.parent for path in weft.rglob("*.py"))
     largest = [f"{path.relative_to(weft)} {n}" for path, n in folders.most_common(5)]

@@ -18,9 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.data import data_folder, missing
 from benchmarks.interference_data import Measured, h200, lucid, model_of
 from benchmarks.interference_fit import CANDIDATES, Group, Penalty, fit
-from benchmarks.measure import data_folder
 from weft.perf.sharing.interference import load_shipped
 
 HALVES = range(100, 120)  # seeds; penalties were chosen on halves by others
@@ -31,10 +31,10 @@ Fitting = Callable[[Sequence[Group]], Guess]
 
 def run() -> dict[str, float]:
     """Print the table and return its promises."""
-    data = data_folder()
-    if data is None or not (data / "h200").is_dir():
-        print("skipped: the public research data is not here; set WEFT_DATA to its folder")
+    if absent := missing("h200", "lucid/single_data.csv", "lucid/colocate_info.csv"):
+        print(f"skipped: {absent}")
         return {}
+    data = data_folder()
     table = Table("pairs", "test", "median", "p90", "linear only", "1/k", "mean rate", "scores")
     for column in table.columns[2:]:
         column.justify = "right"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.interference_fit import Group
-from weft.perf.sharing.interference_law import Features
+from weft.perf.sharing.interference import Features
 
 HERE = Path(__file__).parent
 Row = dict[str, str]

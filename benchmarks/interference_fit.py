@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
-from weft.perf.sharing.interference import Interference
-from weft.perf.sharing.interference_law import LIMIT, ROUNDS, Features, Law, exposure, point, settle
+from weft.perf.sharing.interference import (
+    LIMIT,
+    ROUNDS,
+    Features,
+    Interference,
+    InterferenceLaw,
+    exposure,
+    point,
+    settle,
+)
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +115,9 @@ def _check(solo: Mapping[str, Features], groups: Sequence[Group], discipline: st
         )
 
 
-def _fit(solo: Mapping[str, Features], groups: Sequence[Group], penalty: Penalty) -> Law:
+def _fit(
+    solo: Mapping[str, Features], groups: Sequence[Group], penalty: Penalty
+) -> InterferenceLaw:
     names = sorted({name for group in groups for name in group.members})
     points = np.array([point(solo[name]) for name in names])
     problem = _Problem(points, names, groups, penalty)
@@ -118,11 +128,7 @@ class _Problem:
     """Residuals and slopes over one vector: both rows of weights and bumps, log cost."""
 
     def __init__(
-        self,
-        points: Floats,
-        names: Sequence[str],
-        groups: Sequence[Group],
-        penalty: Penalty,
+        self, points: Floats, names: Sequence[str], groups: Sequence[Group], penalty: Penalty
     ) -> None:
         self.points, self.penalty = points, penalty
         linear = np.hstack([np.ones((len(names), 1)), points])
@@ -219,11 +225,11 @@ class _Problem:
                     break
         return p
 
-    def law(self, p: Floats) -> Law:
+    def law(self, p: Floats) -> InterferenceLaw:
         """The vector by name."""
         rows = (p[: self.columns], p[self.columns : -1])
         missing = [0.0] * (len(self.points) - self.columns + self.linear)
-        return Law(
+        return InterferenceLaw(
             tuple(tuple(row[: self.linear].tolist()) for row in rows),
             tuple((*row[self.linear :].tolist(), *missing) for row in rows),
             tuple(tuple(centre) for centre in self.points.tolist()),

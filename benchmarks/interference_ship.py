@@ -2,26 +2,25 @@
 
     python -m benchmarks.interference_ship
 
-writes src/weft/perf/data/interference.json: the laws of time slicing and MPS, the solo features of
+writes `weft/perf/data/interference.json`: the laws of time slicing and MPS, the solo features of
 the measured workloads, and errors. It is fitted to all pairs and groups; the errors it states for
 held-out jobs are those of fits to part of the pairs, by the tests of `benchmarks.interference`.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import need
 from benchmarks.interference import HALVES, errors, fittings, halves, without
 from benchmarks.interference_data import Measured, h200, model_of
 from benchmarks.interference_fit import fit
-from benchmarks.measure import data_folder
 from weft.perf.sharing.interference import dump
 
-OUT = Path("src/weft/perf/data/interference.json")
+OUT = Path("packages/weft/src/weft/perf/data/interference.json")
 
 
 def stated(measured: Measured, discipline: str, whole: list[float]) -> dict[str, float]:
@@ -47,10 +46,7 @@ def stated(measured: Measured, discipline: str, whole: list[float]) -> dict[str,
 
 
 def main() -> None:
-    data = data_folder()
-    if data is None:
-        sys.exit("the research data is not here; set WEFT_DATA to its folder")
-    measured = h200(data)
+    measured = h200(need("h200"))
     everything = {name: [*pairs, *measured.groups[name]] for name, pairs in measured.pairs.items()}
     model = fit(measured.solo, everything)
     facts: dict[str, object] = {

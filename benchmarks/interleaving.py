@@ -1,6 +1,6 @@
 """Two jobs on one device: an io-heavy and a compute-heavy one, by discipline, on the CPU.
 
-Both are real PyTorch trainings through `weft.train`, each in its own process. The first waits for
+Both are real PyTorch trainings through `weft_train`, each in its own process. The first waits for
 a slow store (80 ms a batch) and computes 20 ms, the second the other way round. Work is counted in
 seconds of a job alone: 1.0 a second is what time slicing gives. Losses must be those of the job
 alone, bit by bit. `python -m benchmarks.interleaving [--seconds S]`.
@@ -75,7 +75,7 @@ def together(folder: Path, names: list[str], discipline: str, seconds: float) ->
         while not path.exists():
             time.sleep(0.01)
     warm = mp.get_context("forkserver")
-    warm.set_forkserver_preload(["weft.train", "torch._dynamo"])
+    warm.set_forkserver_preload(["weft_train", "torch._dynamo"])
     ready = warm.Barrier(len(names) + 1)
     env = {"WEFT_COORDINATOR": str(path) if discipline else "", "OMP_NUM_THREADS": "1"}
     processes = [
@@ -111,7 +111,7 @@ def job(name: str, env: dict[str, str], ready: Any, folder: str) -> None:
     import torch
     from torch import nn
 
-    import weft.train as wt
+    import weft_train as wt
 
     torch.set_num_threads(1)
     nature = JOBS[name]

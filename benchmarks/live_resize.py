@@ -42,9 +42,10 @@ from weft.core.events.event import (
     Stopped,
 )
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
 from weft.engines.local import LocalEngine
+from weft.run_terms import Processes
 
 Slots = tuple[int, ...]
 Begin = Callable[[Path], Awaitable[Engine]]

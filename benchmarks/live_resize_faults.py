@@ -29,14 +29,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.live_resize_job import (
-    BATCH,
-    Row,
-    latest,
-    losses_of,
-    read_rows,
-    without_abandoned,
-)
+from benchmarks.live_resize_job import BATCH, Row, latest, losses_of, read_rows, without_abandoned
 from benchmarks.live_resize_service import SLOTS, WISH
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS
 from weft.wire.processes import alive, descendants, find_holding, start_time

@@ -35,8 +35,8 @@ def train(folder: Path, layers: int, epochs: int, save_s: float, on: str | None)
     import torch
     from torch import nn
 
-    import weft.train as wt
-    from weft.wire.environment import Environment
+    import weft_train as wt
+    from weft.base.environment import Environment
 
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.engines.local import LocalEngine
+from weft.run_terms import Processes
 from weft.runtime.deciding.decider import InProcess
 from weft.runtime.loop.driver import Driver
 from weft.store.sqlite import SqliteStore
@@ -67,13 +68,7 @@ async def serve(folder: Path, layers: int, save_s: float) -> None:
     parent, state, wish = os.getppid(), folder / "state", folder / WISH
     state.mkdir(exist_ok=True)
     engine = LocalEngine(
-        state,
-        slots=SLOTS,
-        cpu=True,
-        pin=False,
-        groups=False,
-        name=NODE,
-        resize_limit_s=LIMIT_S,
+        state, slots=SLOTS, cpu=True, pin=False, groups=False, name=NODE, resize_limit_s=LIMIT_S
     )
     store = SqliteStore(state / "events.db")
     driver = Driver(engine, store, policy="fifo", decider=Follow(wish), end_unknown=True)

@@ -17,21 +17,21 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from weft.testing.drawn_scenarios import draw
-from weft.testing.live_scenarios import Problem, play
+from tests.scenarios.drawn import draw
+from tests.scenarios.live import RuleViolation, play
 
 SLOW_S = 60.0
 EVERY = 100
 
 
-def played(policies: tuple[str, ...], seed: int) -> tuple[Problem | None, float, str]:
+def played(policies: tuple[str, ...], seed: int) -> tuple[RuleViolation | None, float, str]:
     """What went wrong in one scenario, its seconds, and its policy."""
     logging.disable(logging.CRITICAL)
     scenario, began = draw(seed, policies), time.perf_counter()
     try:
         problem = play(scenario)
     except Exception as error:  # one that cannot be played is told of like any other
-        problem = Problem(seed, scenario.policy, -1, f"it cannot be played: {error!r}")
+        problem = RuleViolation(seed, scenario.policy, -1, f"it cannot be played: {error!r}")
     return problem, time.perf_counter() - began, scenario.policy
 
 

@@ -27,8 +27,8 @@ import httpx
 from fastapi.routing import APIRoute
 
 from benchmarks.worst_requests import Request, worst_requests
-from weft.app.serve.limits import Limits
 from weft.app.serve.live import Settings
+from weft.app.serve.rules import TenantLimits
 from weft.service.main import ShortCollections, serve_async
 from weft.service.routes import API, ROOT
 
@@ -104,7 +104,7 @@ class Service(threading.Thread):
 
     def __init__(self, jobs: int, policy: str, engine: str = STILL) -> None:
         super().__init__(daemon=True)
-        boundless = Limits(rate=0.0, streams=0.0, jobs=0.0)
+        boundless = TenantLimits(rate=0.0, streams=0.0, jobs=0.0)
         self._settings = Settings(engine=engine, port=0, policy=policy, limits=boundless)
         self._jobs = jobs
         self._ready = threading.Event()
@@ -151,9 +151,8 @@ class Service(threading.Thread):
 def routes() -> list[tuple[str, str]]:
     """Every route of the API, as (method, path)."""
     return [
-        (method, f"{prefix}{route.path}")
-        for routers, prefix in ((ROOT, ""), (API, PREFIX))
-        for router in routers
+        (method, route.path)
+        for router in (*ROOT, *API)
         for route in router.routes
         if isinstance(route, APIRoute)
         for method in sorted(route.methods or ())

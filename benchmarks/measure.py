@@ -1,4 +1,4 @@
-"""CPU time, memory, and where the public data is."""
+"""CPU time and memory, and how far a comparison may be off."""
 
 from __future__ import annotations
 
@@ -15,21 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def data_folder() -> Path | None:
-    """The folder of public traces, if it is there."""
-    folder = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
-    return folder if folder.is_dir() else None
-
-
-def need_data() -> Path:
-    """The folder of public traces; where it is not, that is said, and nothing else is done."""
-    folder = data_folder()
-    if folder is None:
-        print("skipped: the public research data is not here; set WEFT_DATA to its folder")
-        sys.exit(0)
-    return folder
-
-
 def verdict(text: str, worst: float, tolerance: float) -> int:
     """The exit code of a comparison, after its last line: how far it is, and what it cost."""
     print(f"{text}; {time.process_time():.0f} s of CPU time")
@@ -41,7 +26,7 @@ def fingerprint(parts: tuple[str, ...]) -> str:
     """Of these files and folders of the package: results of older ones are not theirs."""
     whole = hashlib.sha256()
     for part in parts:
-        path = ROOT / "src" / "weft" / part
+        path = ROOT / "packages" / "weft" / "src" / "weft" / part
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             whole.update(file.read_bytes())
     return whole.hexdigest()[:12]

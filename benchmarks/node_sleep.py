@@ -14,20 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.data import need
 from weft.core.state.cells import Floats
-from weft.formulas.node_sleep import BINS_A_DAY, Forecast, SleepRule, daily_profile, sleep_nodes
+from weft.formulas.node_sleeper import BINS_A_DAY, Forecast, SleepRule, daily_profile, sleep_nodes
 
+SERIES = "traces/philly/philly_active_nodes_1min.csv.gz"
 STARTS, DAYS = ("2017-12-01", "2017-11-17"), 14
 
 
 def main() -> int:
     """Print nodes asleep, wake-ups, nodes short and utilisation of each forecast."""
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 2
-    series = data / "traces" / "philly" / "philly_active_nodes_1min.csv.gz"
+    series = need(SERIES) / SERIES
     for start in STARTS:
         _show(start, *read_series(series, start))
     return 0

@@ -17,8 +17,8 @@ from weft.core.model.node_types import NODE_TYPES
 from weft.core.model.topology import GpuLink, NodeTopology
 from weft.formulas.network.link_scores import score_sets
 from weft.pieces.place.matching import choose
-from weft.policies.topology.policy import Topology
 from weft.testing.build import view_of
+from weft_papers.topology.policy import Topology
 
 TRIES = 60
 

@@ -1,6 +1,6 @@
 """Memory and speed of execution plans on one GPU: `python -m benchmarks.plan_profiles --out FILE`.
 
-A GPT of each size is trained by `weft.train.plan` under every plan in a process of its own: seconds
+A GPT of each size is trained by `weft_train.plan` under every plan in a process of its own: seconds
 of an update, peak memory of GPU and host, and the losses, which must be the same under all. A plan
 that memory is too small for is written down as such. Without a GPU the model is tiny.
 """
@@ -25,7 +25,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import weft.train as wt
+import weft_train as wt
 
 HEAD = 64  # width of one head of attention
 LIMIT_S = 60.0  # of one plan

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.events.report import Report
-from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.plans import PlanChoice
 from weft.core.model.execution import Execution, read_execution
@@ -20,7 +20,7 @@ from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Truth
 from weft.core.protocols import Pace, SimulatedJob
 from weft.core.state.cells import Floats
-from weft.core.state.table import Table
+from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
 
 
@@ -145,7 +145,7 @@ class KnownPlans(NothingLearnt):
             self._choices[key] = tuple(self._table.choices(job, config))
         return self._choices[key]
 
-    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
+    def observe(self, job: Job, kind: str, report: Report, attempt: AttemptSource) -> None:
         """Nothing to learn."""
 
     def fail(self, job: Job, kind: str, on: Allocation) -> None:
@@ -165,7 +165,7 @@ class OwnPlans(LinearBeliefs):
     table: PlanTable
     fits: Callable[[Job, Config], bool] | None = None
 
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+    def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
         """Samples per second of each job's own plan; 0 where that does not run."""
         known: dict[tuple[str, tuple[Execution, ...]], list[float]] = {}
         for job in table.jobs:
@@ -181,7 +181,7 @@ class OwnPlans(LinearBeliefs):
         own = self.table.own(job, config.gpus)
         return self.table.batches[job.model] / self.table.seconds(job, config, own)
 
-    def restart_s(self, table: Table) -> Floats:
+    def restart_s(self, table: JobTable) -> Floats:
         """What the truth charges."""
         return np.array([self.table.restart(job, first=False) for job in table.jobs])
 

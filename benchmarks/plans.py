@@ -17,16 +17,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
-from benchmarks.measure import data_folder
-from benchmarks.papers.plans import arena_data, rubick_data
-from benchmarks.papers.plans.plan_tables import KnownPlans, OwnPlans, PlanTable
+from benchmarks.data import need
+from benchmarks.plan_tables import KnownPlans, OwnPlans, PlanTable
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World
 from weft.core.model.cluster import Cluster
 from weft.core.model.trace import Trace
 from weft.core.spec.registry import build
-from weft.report.verify import JobRun, Level, SimRun, Stretch, verify
+from weft.report.verify import JobRun, Severity, SimRun, Stretch, verify
 from weft.sim.result import Outcome
+from weft_papers.arena.published import data as arena_data
+from weft_papers.rubick.published import data as rubick_data
 
 POLICIES = ("sia", "rubick", "arena", "weft")
 PARTS = {"trace_pai": 20, "trace_venus": 2, "trace_philly": 1}  # one node in so many
@@ -50,10 +51,7 @@ def main() -> int:
     parser.add_argument("--traces", nargs="*", default=["naive", "trace-base", "trace_pai"])
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     args = parser.parse_args()
-    data = data_folder()
-    if data is None:
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 0
+    data = need(*("arena" if "_" in name else "rubick" for name in args.traces))
     wrong = 0
     print(f"{'trace':14}{'policy':20}{'avg JCT h':>11}{'p99':>8}{'makespan h':>12}", end="")
     print(f"{'of first':>10}{'restarts':>10}{'done':>9}  verify")
@@ -67,7 +65,7 @@ def main() -> int:
             bad = [
                 finding
                 for finding in findings
-                if finding.level is Level.WRONG and finding.run in (name, "")
+                if finding.level is Severity.WRONG and finding.run in (name, "")
             ]
             wrong += len(bad)
             print(

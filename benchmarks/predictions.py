@@ -26,32 +26,35 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.measure import data_folder
+from benchmarks.data import need
 from benchmarks.recurring_log import write_log
-from weft.app.prediction.evaluate import (
+from weft.app.evaluate import (
     PER_NODE,
     PREDICTORS,
     Evaluation,
+    ended_as,
     evaluate,
     learn_trace,
     read_jobs,
+    replay,
 )
-from weft.app.prediction.pool import ended_as, replay
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Truth
 from weft.core.spec.registry import build
 from weft.core.state.cells import Floats
-from weft.core.state.table import Bools, Table
+from weft.core.state.table import Bools, JobTable
 from weft.predict.alike.predictor import Alike
 from weft.predict.none import NoPredictor
 
 VENUS_NODES, FEWER_NODES = 104, 96
 NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for
-TEN = (
-    *("venus", "earth", "saturn", "uranus", "philly", "itp", "pai", "seren", "kalos"),
-    "pollux",
-)
+TEN = (*("venus", "earth", "saturn", "uranus", "philly", "itp", "pai", "seren", "kalos"), "pollux")
+READS = {
+    "venus": ("traces/helios/venus_gpu_jobs.csv.gz", "lucid/venus_sept_lgb.csv"),
+    "slice": ("traces/helios/venus_2vc_sept_with_users.csv",),
+    "philly": ("traces/normalized/philly_subset.csv.gz",),
+}
 QUICK_JOBS = 2_000
 LARGE, DEAREST, DAY_S = 64, 100, 86_400.0  # jobs whose truth is told
 Jobs = list[tuple[Job, Truth]]
@@ -71,28 +74,24 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all numbers here")
     asked = parser.parse_args()
     predictors = tuple(asked.predictors.split(","))
-    data = data_folder()
-    if data is None and {"venus", "slice", "philly"} & set(asked.traces):
-        print("the public research data is not here; set WEFT_DATA to its folder")
-        return 2
+    traces = ["venus"] if asked.told or asked.trace_ends else asked.traces
+    data = need(*(path for name in traces for path in READS.get(name, ())))
     done = {}
     most = min(asked.jobs, QUICK_JOBS) if asked.quick else asked.jobs
     if asked.told:
-        _show_told(data or Path(), asked.nodes)
+        _show_told(data, asked.nodes)
         return 0
     if asked.trace_ends:
-        _show_trace_ends(data or Path(), predictors)
+        _show_trace_ends(data, predictors)
         return 0
     for name in asked.traces:
         if name == "ten":
             _show_ten(most, asked.seed)
             continue
         if name == "venus":
-            done[name] = _measure_venus(
-                data or Path(), predictors, asked.nodes, most, quick=asked.quick
-            )
+            done[name] = _measure_venus(data, predictors, asked.nodes, most, quick=asked.quick)
         else:
-            done[name] = _measure(name, data or Path(), predictors, most, asked.seed)
+            done[name] = _measure(name, data, predictors, most, asked.seed)
         _show(name, done[name])
     if asked.json is not None:
         asked.json.write_text(json.dumps({name: asdict(result) for name, result in done.items()}))
@@ -209,7 +208,7 @@ class Told(Alike):
         super().__init__(point="first")
         self._lengths = np.where(known, lengths, np.nan)
 
-    def remaining(self, table: Table, now: float) -> Floats:
+    def remaining(self, table: JobTable, now: float) -> Floats:
         """The truth where it is told."""
         lengths = self._lengths[table.seq.astype(np.intp)]
         return np.where(np.isnan(lengths), super().remaining(table, now), lengths)
@@ -273,7 +272,7 @@ def _predict_by_trace(predictor: Predictor, jobs: Jobs, warm_up: int) -> Floats:
         while coming and coming[0][0] <= job.submitted:
             at, i = coming.popleft()
             predictor.learn(ended_as(*jobs[i], at))
-        table = Table(1)
+        table = JobTable(1)
         table.add(job, seq)
         medians[seq] = predictor.quantiles(table, job.submitted, (0.5,))[0, 0]
         predictor.note_submitted(job, job.submitted)

@@ -14,13 +14,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from tests.scenarios.rules_play import POLICIES, RuleViolation, draw, play
+
 from benchmarks.live_scenarios import conclude, read_command
-from weft.testing.rules.play import POLICIES, Problem, draw, play
 
 EVERY = 500
 
 
-def played(policies: tuple[str, ...], seed: int) -> Problem | None:
+def played(policies: tuple[str, ...], seed: int) -> RuleViolation | None:
     """What went wrong in one scenario."""
     return play(draw(seed, policies))
 

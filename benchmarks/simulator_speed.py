@@ -12,10 +12,11 @@ import sys
 from dataclasses import replace
 from functools import partial
 
-from tests.papers.test_counting import naive
+from tests.policies.test_counting import naive
 
 import weft
-from benchmarks.measure import command, cpu_s, data_folder
+from benchmarks.data import data_folder, missing
+from benchmarks.measure import command, cpu_s
 from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
 from weft.traces.read import load
@@ -31,10 +32,10 @@ def simulate_scaled(policy: str, jobs: int) -> tuple[float, float]:
 
 
 def run() -> dict[str, float]:
-    data = data_folder()
-    if data is None:
-        print("skipped: the public research data is not here; set WEFT_DATA to its folder")
+    if absent := missing("traces/normalized/helios_venus.csv.gz", "muri/traces", "sia/profiles"):
+        print(f"skipped: {absent}")
         return {}
+    data = data_folder()
     speeds: dict[str, float] = {}
     for policy in SCALED:
         seconds, _ = simulate_scaled(policy, SLICE)

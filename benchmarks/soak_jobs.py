@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from weft.core.model.job import Demand, Job, JobId
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
+from weft.run_terms import Processes
 
 TICK_S = 0.05
 COUNTS = """

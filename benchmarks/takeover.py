@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -367,7 +367,13 @@ def outlive(cluster: Cluster, leader: Service, fault: str) -> None:
 
 
 def rounds(
-    folder: Path, count: int, seed: int, database: str = "", *, machines: bool = False
+    folder: Path,
+    count: int,
+    seed: int,
+    database: str = "",
+    *,
+    machines: bool = False,
+    faults: Sequence[str] = FAULTS,
 ) -> dict[str, list[float]]:
     """Takeover times by fault; AssertionError if a job was lost or ran twice."""
     cluster = Cluster(folder, seed, database, machines=machines)
@@ -379,7 +385,7 @@ def rounds(
         cluster.add()
         submitter.start()
         for number in range(count):
-            fault = FAULTS[number % len(FAULTS)]
+            fault = faults[number % len(faults)]
             seconds = strike(cluster, fault)
             took.setdefault(fault, []).append(seconds)
             print(f"{number} {fault} {seconds:.1f} s, {len(submitter.accepted)} jobs", flush=True)

@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, TimeShift
-from weft.core.model.launch import Launch, Processes
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
+from weft.run_terms import Processes
 from weft.wire.attempt import short_path
 
 BYTES_PER_S = 10e6
@@ -44,7 +45,7 @@ SCRIPT = """
 import sys, time
 sys.path.insert(0, {root!r})
 import torch
-import weft.train as wt
+import weft_train as wt
 from benchmarks.time_shifts import COMPUTE_S, send
 
 link, seen = sys.argv[1:]

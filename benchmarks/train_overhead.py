@@ -1,4 +1,4 @@
-"""What `weft.train` adds to a training step, beside the same loop in plain PyTorch.
+"""What `weft_train` adds to a training step, beside the same loop in plain PyTorch.
 
 Both loops run in one process, a stretch of steps of each in turn, so that whatever else the machine
 does meets both. A row says what the plain loop takes a step and the median, over several sets of
@@ -177,7 +177,7 @@ def with_weft(work: Work, ranks: int) -> Iterator[None]:
     """The same with it."""
     import torch
 
-    import weft.train as wt
+    import weft_train as wt
 
     job = wt.init()
     optimizer = torch.optim.SGD(work.model.parameters(), lr=0.01, momentum=0.9)

@@ -27,7 +27,7 @@ from weft.wire.attempt import folder_of
 SCRIPT = """
 import torch
 from torch import nn
-import weft.train as wt
+import weft_train as wt
 
 job = wt.init(report_every_s=0.02)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.any_job.kinds import SCRIPTS, Job, read_steps
-from weft.node.measuring.outside import Devices
-from weft.node.ranks.environment import watcher_variables
+from weft.node.measuring.outside import ObservedDevices
+from weft.node.ranks.process import watcher_variables
 
 COUNTED = (
     ("transformer", 200),
@@ -107,7 +107,7 @@ def freeze_and_look(agent: FakeAgent, folder: str) -> dict[str, Any]:
     try:
         wait_for_steps(agent, [first.pid, two.pid])
         time.sleep(2.0)
-        devices = Devices(())
+        devices = ObservedDevices(())
         devices.utilisation([first.pid, two.pid])
         measured: dict[str, Any] = {
             "together": [agent.rate(pid, 2.0) for pid in (first.pid, two.pid)]
@@ -134,7 +134,7 @@ def freeze_and_look(agent: FakeAgent, folder: str) -> dict[str, Any]:
             process.wait()
 
 
-def suspend(pid: int, devices: Devices) -> dict[str, Any]:
+def suspend(pid: int, devices: ObservedDevices) -> dict[str, Any]:
     """With the driver, to host memory and back."""
     cuda = ctypes.CDLL("libcuda.so.1")
     codes: dict[str, Any] = {"init": cuda.cuInit(0)}
@@ -165,7 +165,7 @@ def share_by_mps(agent: FakeAgent, folder: str) -> dict[str, Any]:
     try:
         wait_for_steps(agent, pids)
         time.sleep(1.0)
-        devices = Devices(())
+        devices = ObservedDevices(())
         rates = {
             "together": [agent.rate(pid, 2.0) for pid in pids],
             "memory_gb": [devices.memory([pid]) for pid in pids],

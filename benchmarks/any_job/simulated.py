@@ -20,10 +20,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from weft.core.knowledge.measured import Measured
+from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import JobId
 from weft.runtime.sharing.device import DeviceControl
-from weft.runtime.sharing.speeds import Resident
+from weft.runtime.sharing.speeds import ResidentSpeed
 
 TICK_S, PROMISE, JOBS = 0.25, 1.3, 12
 # Part of a step on the GPU, how much others' use of it slows one, steps a second, total told.
@@ -63,13 +63,13 @@ class Job:
             self.broken_s += PROMISE * statistics.mean(self.window) < 1.0
             self.window.clear()
 
-    def see(self, now: float, promise: float | None) -> Resident:
+    def see(self, now: float, promise: float | None) -> ResidentSpeed:
         """As the guard of a service sees it."""
         rate, known = KINDS[self.kind][2], KINDS[self.kind][3]
         total = self.length_s * rate if known else None
-        measured = Measured(now, tuple(self.samples[-200:]), unit="step", total_steps=total)
+        measured = MeasuredAttempt(now, tuple(self.samples[-200:]), unit="step", total_steps=total)
         promise = PROMISE if self.asks else promise
-        return Resident(JobId(self.name), 1, measured, promise, now - self.at, firm=self.asks)
+        return ResidentSpeed(JobId(self.name), 1, measured, promise, now - self.at, firm=self.asks)
 
 
 def draw(seed: int, seconds: float, ask: int) -> list[Job]:

@@ -51,10 +51,13 @@ class Service:
             await self._do(what, job, asked)
         except (WeftError, EngineError) as error:
             return {"ok": False, "error": str(error)}
-        active = [
-            status.record.job.id for status in self.driver.jobs() if not status.record.outcome
-        ]
-        return {"ok": True, "jobs": active}
+        active = {
+            str(status.record.job.id): f"{status.state}, attempt {status.record.attempt}, "
+            f"allocation {status.record.allocation}, reason {status.record.reason}"
+            for status in self.driver.jobs()
+            if not status.record.outcome
+        }
+        return {"ok": True, "jobs": list(active), "states": active}
 
     async def _do(self, what: str, job: JobId, asked: dict[str, Any]) -> None:
         if what == "submit":

@@ -1,4 +1,4 @@
-"""One job of the mix, made elastic by `weft.train`: `python job.py MODEL BATCH STEPS [LARGEST]`.
+"""One job of the mix, made elastic by `weft_train`: `python job.py MODEL BATCH STEPS [LARGEST]`.
 
 Inputs are noise, made on the GPU once for each batch size; the loader hands out sample numbers, so
 that checkpoints and reports work as in any other script. With LARGEST the batch may grow to it.
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import weft.train as wt
+import weft_train as wt
 from benchmarks import interference_measure as zoo
 
 MODEL, BATCH, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

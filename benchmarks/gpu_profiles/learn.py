@@ -2,7 +2,7 @@
 
     python learn.py image|language [CHECKS_FILE]
 
-`weft.train` estimates the noise as it goes. At a few steps the training stops and the noise is
+`weft_train` estimates the noise as it goes. At a few steps the training stops and the noise is
 computed from its definition besides: the gradients of many batches at the same weights. Samples
 are made on the device: pictures of ten classes under heavy noise, or words of a random grammar.
 """
@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import weft.train as wt
+import weft_train as wt
 
 WHAT = sys.argv[1]
 CHECKS = Path(sys.argv[2]) if len(sys.argv) > 2 else None

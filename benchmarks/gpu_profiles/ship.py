@@ -9,7 +9,16 @@ from typing import Any
 
 from weft.perf.sharing.interference import load_shipped, rates
 
-HOME = Path(__file__).resolve().parents[2] / "src" / "weft" / "perf" / "data" / "h200.json"
+HOME = (
+    Path(__file__).resolve().parents[2]
+    / "packages"
+    / "weft"
+    / "src"
+    / "weft"
+    / "perf"
+    / "data"
+    / "h200.json"
+)
 SHARING = ("timeslicing", "mps")
 
 

@@ -5,7 +5,7 @@
 Jobs read files, decode, copy from pinned memory or compute for most of a step, and a little of the
 rest. They are run one at a time; side by side under the driver's time slices and under MPS; taking
 turns of a second; and through a service with policy `muri`, in lock step and work-conserving: with
-`weft.train`, which asks for stage tokens, and unmodified, grouped by the stages that were measured
+`weft_train`, which asks for stage tokens, and unmodified, grouped by the stages that were measured
 in a first run of each. Work is the sum of the jobs' speeds as parts of those alone, while all four
 run: 1 is what turns give. Final losses must be those of the jobs alone. Without a GPU everything is
 small and the device is a core: that tries the benchmark.

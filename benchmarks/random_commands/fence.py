@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from benchmarks.loop_stalls import Service
 from benchmarks.random_commands.draw import ALONE, command_lines, draw_line, draw_nearly_right
-from weft.cli.lazy import Entry
+from weft.cli.lazy import CommandEntry
 from weft.cli.main import cli, commands
 from weft.core.errors import EngineError
 
@@ -121,11 +121,11 @@ def fenced(address: str = "") -> Iterator[Path]:
             stack.enter_context(mock.patch.object(where, name, stand_in))
         once, built = cache(commands), dict[str, Any]()
 
-        def load(entry: Entry, usual: Any = Entry.load) -> Any:
+        def load(entry: CommandEntry, usual: Any = CommandEntry.load) -> Any:
             return built.get(entry.name) or built.setdefault(entry.name, usual(entry))
 
         stack.enter_context(mock.patch("typer.testing._get_command", lambda _: once()))
-        stack.enter_context(mock.patch.object(Entry, "load", load))
+        stack.enter_context(mock.patch.object(CommandEntry, "load", load))
         for name, stand_in in {
             "weft.service.main.serve": check_and_keep_back,
             "weft.app.serve.standby.Standby.wait": keep_back,

@@ -1,9 +1,9 @@
 """Our own policy beside Sia, Pollux, Gavel and shortest-remaining-first, in the same run.
 
-    python -m benchmarks.papers.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
-    python -m benchmarks.papers.weft decisions
-    python -m benchmarks.papers.weft sharing [--quick]
-    python -m benchmarks.papers.weft sharing-decisions
+    python -m benchmarks.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
+    python -m benchmarks.weft decisions
+    python -m benchmarks.weft sharing [--quick]
+    python -m benchmarks.weft sharing-decisions
 
 Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
 with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
@@ -19,11 +19,11 @@ import argparse
 import sys
 from dataclasses import replace
 
-from benchmarks.measure import need_data
-from benchmarks.papers.weft import decisions, sharing, sharing_decisions
-from benchmarks.papers.weft.cases import PARTS
-from benchmarks.papers.weft.runs import Runs
-from benchmarks.papers.weft.table import HEAD, line
+from benchmarks.data import need
+from benchmarks.weft import decisions, sharing, sharing_decisions
+from benchmarks.weft.cases import PARTS
+from benchmarks.weft.runs import Runs
+from benchmarks.weft.table import HEAD, line
 
 DECISIONS, SHARING, SHARED = "decisions", "sharing", "sharing-decisions"
 OTHERS = (DECISIONS, SHARING, SHARED)
@@ -31,7 +31,7 @@ OTHERS = (DECISIONS, SHARING, SHARED)
 
 def main() -> int:
     """Simulate and print a line for every comparison."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.weft", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.weft", description=__doc__)
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {', '.join(OTHERS)}"
     )
@@ -44,7 +44,7 @@ def main() -> int:
         parser.error(f"no part named {', '.join(sorted(unknown))}; there are {there}")
     if SHARED in asked.parts:
         return sharing_decisions.run()
-    data = need_data()
+    data = need(*(["gavel"] if SHARING in asked.parts else ["sia/workloads", "sia/profiles"]))
     if DECISIONS in asked.parts:
         return decisions.run(data / "sia")
     if SHARING in asked.parts:

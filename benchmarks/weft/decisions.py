@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.papers.sia.decisions import crowd
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
@@ -16,6 +15,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
+from weft_papers.sia.published.decisions import crowd
 
 SIZES = ((1, 7), (1, 35), (32, 7), (32, 35))  # times Sia's cluster, jobs for each 64 GPUs
 UNTIL_S = 300.0

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import ROOT, fingerprint
-from benchmarks.papers.weft.cases import Case
-from weft.app.simulate.resize_text import read_resize
-from weft.app.simulate.setup import Setup
+from benchmarks.weft.cases import Case
+from weft.app.simulate.setup import Setup, read_resize
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World, world_of
 from weft.core.model.cluster import parse_cluster
@@ -20,8 +19,7 @@ from weft.core.model.trace import Trace
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import build
 from weft.perf.goodput.facts import MeasuredFacts
-from weft.perf.goodput.pool import Key, Pool, groups_of
-from weft.perf.goodput.pooled import PooledBeliefs
+from weft.perf.goodput.pooled import Key, MeasurementPool, PooledBeliefs, groups_of
 from weft.perf.goodput.tables import read_tables
 from weft.traces.read import load
 
@@ -95,4 +93,4 @@ def hide_labels(world: World, data: Path, part: float) -> World:
         return (("", job.id),) if hidden else groups_of(job)
 
     facts = MeasuredFacts(read_tables(data / "profiles"))
-    return replace(world, pooled=PooledBeliefs(facts, pool=Pool(keys)))
+    return replace(world, pooled=PooledBeliefs(facts, pool=MeasurementPool(keys)))

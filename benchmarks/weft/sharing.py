@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.papers.weft.table import interval
+from benchmarks.weft.table import interval
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of

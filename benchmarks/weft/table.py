@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.papers.weft.runs import Numbers
+from benchmarks.weft.runs import Numbers
 
 SHOWN = {
     "avg_jct_h": "avg JCT",

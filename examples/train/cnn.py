@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 
-import weft.train as wt
+import weft_train as wt
 
 EPOCHS = int(os.environ.get("EPOCHS", "5"))
 

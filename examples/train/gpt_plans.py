@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import weft.train as wt
-from weft.train.plans.planned import Planned
+import weft_train as wt
+from weft_train.plans.planned import PlannedRank
 
 WORDS, CONTEXT, WIDTH, HEADS, BLOCKS, BATCH = 64, 32, 64, 4, 4, 16
 # Which layers tensor parallelism divides, and how: a column's results go to a row of the same rank.
@@ -91,7 +91,7 @@ def mean_loss(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
 
-def begin() -> Planned:
+def begin() -> PlannedRank:
     """The GPT under the plan in `WEFT_PLAN`, from its last checkpoint on."""
     return wt.plan(
         Gpt,

@@ -6,7 +6,7 @@ import torch
 from letters import Speller, sentences
 from torch import nn
 
-import weft.train as wt
+import weft_train as wt
 
 EPOCHS = int(os.environ.get("EPOCHS", "4"))
 

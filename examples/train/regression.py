@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import weft.train as wt
+import weft_train as wt
 
 EPOCHS = int(os.environ.get("EPOCHS", "15"))
 

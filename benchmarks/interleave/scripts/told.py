@@ -1,4 +1,4 @@
-"""The same with `weft.train`, which asks for a token for each stage: told.py KIND STEPS FOLDER
+"""The same with `weft_train`, which asks for a token for each stage: told.py KIND STEPS FOLDER
 
 KIND only names it, as for `plain.py`.
 """
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "any_job" / "script
 from progress import Progress
 from work import Net, Steps
 
-import weft.train as wt
+import weft_train as wt
 
 torch.set_num_threads(1)
 job = wt.init(report_every_s=0.5)

@@ -1,1 +1,0 @@
-"""Reproductions of published results, ours beside theirs."""

@@ -1,1 +1,0 @@
-"""Systems that choose execution plans, on what their authors measured."""

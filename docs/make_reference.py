@@ -6,6 +6,7 @@ With --check nothing is written; a page that is stale, missing or left over fail
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
@@ -15,7 +16,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from api_page import api_page
+from data_page import data_page
 from engines_page import engines_page
+from pages import PAPERS, ROOT, link, page_of, source_of
+from pages import REFERENCE as HERE
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 from weft_job_crd import weft_job_crd
@@ -28,9 +32,9 @@ from weft.core.spec.parameters import parameters
 from weft.core.spec.part_spec import write_value
 from weft.core.spec.registry import build, find, names
 from weft.formulas.metrics import METRICS
+from weft.run_terms import RunTerms
 
-HERE = Path(__file__).resolve().parent / "reference"
-ROOT = HERE.parent.parent
+GUIDE = HERE.parent / "how-to" / "job-files.md"
 CRD = ROOT / "deploy" / "helm" / "weft" / "crds" / "weftjob.yaml"
 MADE = "<!-- Made by docs/make_reference.py; edit the code instead. -->"
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
@@ -48,9 +52,11 @@ TYPES = {
 
 def main() -> int:
     """Write the pages, or say which are stale."""
-    pages = {HERE / name: text for name, text in all_pages().items()}
+    pages = {HERE / name: text for name, text in all_pages().items()} | part_pages()
+    pages[GUIDE] = guide_page()
     pages[CRD] = weft_job_crd("Made by docs/make_reference.py; edit the code instead.")
     made = [*(HERE / "policies").glob("*.md"), *(HERE / "wrappers").glob("*.md")]
+    made += [p for p in PAPERS.glob("*/*/README.md") if p.read_text().startswith(MADE)]
     left_over = set(made) - set(pages)
     stale = [p for p, text in pages.items() if not p.is_file() or p.read_text() != text]
     if "--check" in sys.argv[1:]:
@@ -66,22 +72,26 @@ def main() -> int:
 
 
 def all_pages() -> dict[str, str]:
-    """Every page by its path under docs/reference."""
-    policies = {f"policies/{name}.md": policy_page(name) for name in names("policy")}
-    wrappers = {
-        f"wrappers/{name}.md": wrapper_page(name) for name in names("wrapper") if of_a_paper(name)
-    }
+    """Every page under docs/reference but those of policies and wrappers."""
     return {
         "api.md": api_page(MADE),
         "cli.md": cli_page(),
         "engines.md": engines_page(MADE),
         "events.md": events_page(),
         "policies/README.md": policy_index(),
+        "research-data.md": data_page(MADE),
         "result.md": result_page(),
         "which-policy.html": which_policy_html(),
         "which-policy.md": which_policy_page(MADE),
-        **policies,
-        **wrappers,
+    }
+
+
+def part_pages() -> dict[Path, str]:
+    """The pages of policies and of wrappers that are papers."""
+    wrappers = [name for name in names("wrapper") if of_a_paper(name)]
+    return {
+        **{page_of("policies", n, find("policy", n)): policy_page(n) for n in names("policy")},
+        **{page_of("wrappers", n, find("wrapper", n)): wrapper_page(n) for n in wrappers},
     }
 
 
@@ -90,11 +100,30 @@ def all_pages() -> dict[str, str]:
 
 def result_page() -> str:
     """The page as it is, with a row a metric between its marks."""
-    text = (HERE / "result.md").read_text()
-    begin, end = text.index("<!-- metrics:"), text.index("<!-- end -->")
-    mark = text[begin:].partition("\n")[0]
-    rows = "".join(f"| `{m.name}` | {m.over} | {cell(m.help)} |\n" for m in METRICS)
-    table = f"{mark}\n| field | over | definition |\n|---|---|---|\n{rows}"
+    rows = [f"| `{m.name}` | {m.over} | {cell(m.help)} |" for m in METRICS]
+    return fill_table(HERE / "result.md", "<!-- metrics:", "| field | over | definition |", rows)
+
+
+def guide_page() -> str:
+    """The guide to job files as it is, with a row for each field that `RunTerms` declares."""
+    rows = [
+        f"| {_written(each.name)} | {each.metadata['meaning']} | {each.metadata['without']} |"
+        for each in fields(RunTerms)
+        if each.metadata
+    ]
+    return fill_table(GUIDE, "<!-- fields:", "| field | meaning | without it |", rows)
+
+
+def _written(name: str) -> str:
+    return f"`{name[:-2]}`, in the API `{name}`" if name.endswith("_s") else f"`{name}`"
+
+
+def fill_table(page: Path, mark: str, head: str, rows: list[str]) -> str:
+    """A page with other rows in the table behind a mark."""
+    text = page.read_text()
+    begin, end = text.index(mark), text.index("<!-- end -->")
+    line = text[begin:].partition("\n")[0]
+    table = "\n".join([line, head, "|---|---|---|", *rows, ""])
     return text[:begin] + table + text[end:]
 
 
@@ -102,6 +131,7 @@ def result_page() -> str:
 
 
 def policy_index() -> str:
+    index = HERE / "policies" / "README.md"
     lines = [
         MADE,
         "# Policies\n",
@@ -114,7 +144,8 @@ def policy_index() -> str:
         part = find("policy", name)
         about: About = part().about
         reads = flags(about.needs) or "nothing"
-        lines.append(f"| [{name}]({name}.md) | {summary(part)} | {about.paper} | {reads} |")
+        page = link(index, page_of("policies", name, part))
+        lines.append(f"| [{name}]({page}) | {summary(part)} | {about.paper} | {reads} |")
     lines += [
         "\nReads: `remaining` is an estimate of remaining time, see",
         "[choose a predictor](../../how-to/choose-a-predictor.md); `history` is the GPU-seconds of",
@@ -128,11 +159,40 @@ def policy_index() -> str:
     ]
     for name in names("policy"):
         if why := find("policy", name)().about.idles:
-            lines.append(f"| [{name}]({name}.md) | {why} |")
+            page = link(index, page_of("policies", name, find("policy", name)))
+            lines.append(f"| [{name}]({page}) | {why} |")
     for name, why in idle_wrappers().items():
-        page = HERE / "wrappers" / f"{name}.md"
-        lines.append(f"| {f'[{name}](../wrappers/{name}.md)' if page.exists() else name} | {why} |")
-    return "\n".join(lines) + "\n"
+        page = link(index, page_of("wrappers", name, find("wrapper", name)))
+        lines.append(f"| {f'[{name}]({page})' if of_a_paper(name) else name} | {why} |")
+    return "\n".join([*lines, *signatures()]) + "\n"
+
+
+def signatures() -> list[str]:
+    """What each published system was measured to be better at, as kept by its benchmark."""
+    kept = json.loads((HERE.parents[1] / "benchmarks" / "signatures.json").read_text())
+    rows = []
+    for name, signature in kept.items():
+        for rival, gains in signature["gains"].items():
+            seen = ", ".join(f"{gain:g}" for gain in gains)
+            against = rival.replace("|", "\\|")
+            rows.append(
+                f"| {name} | {signature['workload']} | {signature['objective']} | {against} "
+                f"| {signature['margins'][rival]:g} | {seen} |"
+            )
+    return [
+        "\n## What each system is good at\n",
+        "Small workloads of the kind that a system was made for, three seeds each. It is",
+        "so many times as good in the objective as the other policy; tests hold each to its",
+        "margin, which was set below what these seeds showed.",
+        "`python -m benchmarks.signatures` measures it again. Not shown so far: on such workloads",
+        "`themis` has a worse worst finish-time fairness than `tiresias` (0.06 to 0.66 times as",
+        "good); `shockwave` is as good as `gavel` in that (0.99 to 1.42) and better in makespan;",
+        "`gandiva` and `smd` are not better than `fifo` for every seed. Other systems have no row",
+        "yet.\n",
+        "| policy | workload | objective | against | margin | measured |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
 
 
 # Wrappers that keep GPUs only under rules.
@@ -164,7 +224,7 @@ def policy_page(name: str) -> str:
         f"| May leave a GPU idle that a job could use | "
         f"{f'yes: {about.idles}' if about.idles else 'no'} |",
     ]
-    return part_page(name, part, name, habits)
+    return part_page("policies", name, part, name, habits)
 
 
 def of_a_paper(name: str) -> bool:
@@ -174,10 +234,10 @@ def of_a_paper(name: str) -> bool:
 
 
 def wrapper_page(name: str) -> str:
-    return part_page(name, find("wrapper", name), f"'{name}|las'", [])
+    return part_page("wrappers", name, find("wrapper", name), f"'{name}|las'", [])
 
 
-def part_page(name: str, part: Any, spec: str, habits: list[str]) -> str:
+def part_page(kind: str, name: str, part: Any, spec: str, habits: list[str]) -> str:
     """The page of a policy or wrapper; `spec` is how to simulate with it."""
     title, fields = docstring_fields(sys.modules[part.__module__].__doc__ or "")
     lines = [MADE, f"# {name}\n", f"{title}\n"]
@@ -187,8 +247,9 @@ def part_page(name: str, part: Any, spec: str, habits: list[str]) -> str:
     lines += [f"| {field} | {fields[field]} |" for field in FIELDS]
     lines += [*habits, "\n## Parameters\n"]
     lines += list(parameter_rows(parameters(part))) or ["None."]
-    source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
-    lines += ["", f"Source: [{source}](../../../src/{source})"]
+    source = source_of(part)
+    shown = "/".join(part.__module__.split("."))
+    lines += ["", f"Source: [{shown}.py]({link(page_of(kind, name, part), source)})"]
     return "\n".join(lines) + "\n"
 
 

@@ -8,9 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.app.taxonomy_index import Entry, read_entries, stand_there
+from pages import REFERENCE, link, page_of
+
+from weft.app.catalogue import TaxonomyEntry, read_entries, stand_there
 from weft.core.plan.taxonomy import QUESTIONS, Taxonomy, tags_of
-from weft.core.spec.registry import ROLES
+from weft.core.spec.registry import ROLES, find
 
 LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league.json"
 NEEDS = (
@@ -97,7 +99,7 @@ def which_policy_page(made: str) -> str:
     for heading, tag, text in NEEDS:
         policies = stand_there(read_entries("policy"), (tag,))
         if policies:
-            named = ", ".join(f"[{policy.name}](policies/{policy.name}.md)" for policy in policies)
+            named = ", ".join(linked(policy.name) for policy in policies)
             lines += [f"### {heading}\n", f"{text} (`--where {tag}`)\n", f"{named}\n"]
     lines += ["## Properties of every policy\n", *_table(read_entries("policy"), link=True)]
     lines += [
@@ -143,7 +145,7 @@ def which_policy_html() -> str:
     )
 
 
-def _tags_by_question(entries: list[Entry]) -> dict[str, list[str]]:
+def _tags_by_question(entries: list[TaxonomyEntry]) -> dict[str, list[str]]:
     """The words that someone uses, under the question that they answer."""
     tags: dict[str, set[str]] = {question: set() for question in (*QUESTIONS, "starvation")}
     for entry in entries:
@@ -165,9 +167,9 @@ def _table(entries: Any, *, link: bool = False, role: bool = False) -> Iterator[
         )
 
 
-def _name(entry: Entry, link: bool, role: bool) -> str:
+def _name(entry: TaxonomyEntry, link: bool, role: bool) -> str:
     if link:
-        return f"[{entry.name}](policies/{entry.name}.md)"
+        return linked(entry.name)
     return f"`{entry.kind}={entry.name}`" if role else f"`{entry.name}`"
 
 
@@ -200,7 +202,7 @@ def _league() -> Iterator[str]:
             row, name = rows[spec], spec.partition(":")[0]
             cells = " | ".join(f"{row[key]:g}" if key in row else "" for key, _ in COLUMNS)
             predictor = f" ({row['predictor']})" if row["predictor"] != "none" else ""
-            yield f"| [{name}](policies/{name}.md) | {cells} | {known.get(name, '')}{predictor} |"
+            yield f"| {linked(name)} | {cells} | {known.get(name, '')}{predictor} |"
         for spec in (n for n in rows if "cannot" in rows[n]):
             yield f"\n`{spec}` cannot play here: {rows[spec]['cannot']}."
         yield ""
@@ -220,3 +222,9 @@ th small{display:block;font-weight:400;opacity:.7}
 button{padding:3px 9px;border:1px solid #8888;border-radius:12px;background:none;color:inherit;
 cursor:pointer}button[aria-pressed=true]{background:#0072b2;color:#fff}tr[hidden]{display:none}
 """
+
+
+def linked(name: str) -> str:
+    """A policy with a link to its page."""
+    page = page_of("policies", name, find("policy", name))
+    return f"[{name}]({link(REFERENCE / 'which-policy.md', page)})"

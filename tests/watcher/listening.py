@@ -10,7 +10,9 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 from tests.waiting import LIMIT_S
 from weft.base.messages import Counted, from_rank
@@ -34,58 +36,64 @@ class Ran:
         return self.counted[-1]
 
 
+class Listener:
+    """What is said to an agent's socket, in order and whole once it is left.
+
+    Each message has a connection of its own. They are taken in the order in which they were made,
+    so all that ended programs said has been read when the goodbye is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.heard: list[bytes] = []
+        self._path = str(path)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._reading = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._socket.bind(self._path)
+        self._socket.listen(socket.SOMAXCONN)  # a watcher does not wait where there is no room
+        self._reading.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
+            last.connect(self._path)
+            last.sendall(GOODBYE)
+        self._reading.join(timeout=LIMIT_S)
+        self._socket.close()
+        assert not self._reading.is_alive(), "a program has kept its line to the agent"
+
+    def _read(self) -> None:
+        while True:
+            line, _ = self._socket.accept()
+            with line:
+                words = b"".join(iter(partial(line.recv, 65_536), b""))
+            if words == GOODBYE:
+                return
+            self.heard.append(words)
+
+
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, *, watch: bool = True) -> Ran:
     """The command to its end, with a listener where its agent would be."""
     with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder, "agent.sock"))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
-        listener.listen(64)
-        counted: list[Counted] = []
-        readers: list[threading.Thread] = []
-        accepting = threading.Thread(target=_accept, args=(listener, counted, readers), daemon=True)
-        accepting.start()
-        who = {"WEFT_AGENT": path, "WEFT_JOB": "job", "WEFT_ATTEMPT": "3", "OMP_NUM_THREADS": "1"}
-        whole = {**os.environ, **who, **(env or {})}
+        path = Path(folder, "agent.sock")
+        who = {"WEFT_AGENT": str(path), "WEFT_JOB": "job", "WEFT_ATTEMPT": "3"}
+        whole = {**os.environ, **who, "OMP_NUM_THREADS": "1", **(env or {})}
         if watch:
             whole |= watcher_variables(whole.get("PYTHONPATH", ""))
-        ran = subprocess.run(
-            command, env=whole, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-        _say_goodbye(path)
-        accepting.join(timeout=LIMIT_S)
-        for reader in readers:
-            reader.join(timeout=LIMIT_S)
-        listener.close()
+        with Listener(path) as listener:
+            ran = subprocess.run(
+                command, env=whole, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+    counted = [
+        message
+        for words in listener.heard
+        for message in from_rank().feed(words)
+        if isinstance(message, Counted)
+    ]
     return Ran(ran.returncode, ran.stdout, ran.stderr, counted)
-
-
-def _say_goodbye(path: str) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
-        last.connect(path)
-        last.sendall(GOODBYE)
 
 
 def run_python(code: str, *options: str, env: Mapping[str, str] | None = None) -> Ran:
     """A program of this Python."""
     return run([sys.executable, *options, "-c", code], env)
-
-
-def _accept(
-    listener: socket.socket, counted: list[Counted], readers: list[threading.Thread]
-) -> None:
-    while True:
-        line, _ = listener.accept()
-        if line.recv(len(GOODBYE), socket.MSG_PEEK) == GOODBYE:  # all before it were accepted
-            line.close()
-            return
-        reader = threading.Thread(target=_read, args=(line, counted), daemon=True)
-        readers.append(reader)
-        reader.start()
-
-
-def _read(line: socket.socket, counted: list[Counted]) -> None:
-    words = from_rank()
-    with line:
-        while chunk := line.recv(65_536):
-            counted += [message for message in words.feed(chunk) if isinstance(message, Counted)]

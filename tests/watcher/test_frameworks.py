@@ -47,15 +47,15 @@ for epoch in tqdm(range(3)):
 def test_what_a_rank_does_before_its_backward_pass_is_its_own_time() -> None:
     ran = run_python(f"""{NET}
 import time
-for _ in range(12):
-    time.sleep(0.1); o.zero_grad(); loss = net(x).pow(2).mean(); loss.backward(); time.sleep(0.2)
+for _ in range(6):
+    time.sleep(0.1); o.zero_grad(); loss = net(x).pow(2).mean(); loss.backward(); time.sleep(2)
     o.step()
 """)
 
     assert ran.code == 0, ran.err
     assert "not everything" not in ran.err
-    assert ran.last.own_steps == 11  # before the first step nothing tells when it began
-    assert 0.1 <= ran.last.own_s / ran.last.own_steps < 0.2
+    assert ran.last.own_steps == 5  # before the first step nothing tells when it began
+    assert 0.1 <= ran.last.own_s / ran.last.own_steps < 2.0
 
 
 def test_a_rich_bar_tells_the_total() -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import LIMIT_S
+from tests.watcher.listening import Listener
 from tests.watcher.programs import PROGRAMS
 from tests.watcher.programs.program import Program
 from weft.node.ranks.process import watcher_variables
@@ -24,29 +23,13 @@ Ended = tuple[int, str, str]
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[bytes]]:
-    """What an agent is sent, its socket's path first."""
-    path = str(tmp_path_factory.mktemp("agent") / "agent.sock")
-    heard = [path.encode()]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(path)
-        Path(path).parent.chmod(0o755)
-        Path(path).chmod(0o777)
-        listener.listen(64)
-        listening = threading.Thread(target=_listen, args=(listener, heard), daemon=True)
-        listening.start()
-        yield heard
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
-            last.connect(path)
-            last.sendall(b"end\n")
-        listening.join(timeout=LIMIT_S)
-
-
-def _listen(listener: socket.socket, heard: list[bytes]) -> None:
-    while b"end\n" not in heard[-1]:
-        conversation, _ = listener.accept()
-        with conversation:
-            heard.append(conversation.recv(65_536))
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An agent's socket for all programs."""
+    path = tmp_path_factory.mktemp("agent") / "agent.sock"
+    with Listener(path):
+        path.parent.chmod(0o755)
+        path.chmod(0o777)
+        yield str(path)
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +73,12 @@ def run(program: Program, python: str, folder: Path, agent: str, *, watch: bool)
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_does_not_notice_that_it_is_watched(
-    name: str, python: str, agent: list[bytes], tmp_path: Path
+    name: str, python: str, agent: str, tmp_path: Path
 ) -> None:
     program = PROGRAMS[name]
     if program.needs:
         python = sys.executable
-    path = agent[0].decode() if program.agent else "/nowhere/agent.sock"
+    path = agent if program.agent else "/nowhere/agent.sock"
 
     bare = run(program, python, tmp_path / name, path, watch=False)
     watched = run(program, python, tmp_path / name, path, watch=True)
@@ -103,14 +86,14 @@ def test_a_program_does_not_notice_that_it_is_watched(
     assert watched == bare
 
 
-def test_the_programs_are_watched(python: str, agent: list[bytes], tmp_path: Path) -> None:
-    before = len(agent)
+@pytest.mark.parametrize("watch", [False, True])
+def test_the_programs_are_watched(watch: bool, python: str, tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
 
-    run(PROGRAMS["says-nothing"], python, tmp_path / "bare", agent[0].decode(), watch=False)
-    assert len(agent) == before
-    run(PROGRAMS["says-nothing"], python, tmp_path / "watched", agent[0].decode(), watch=True)
+    with Listener(path) as listener:
+        run(PROGRAMS["says-nothing"], python, tmp_path / "folder", str(path), watch=watch)
 
-    assert len(agent) > before + 1
+    assert (len(listener.heard) > 1) == watch
 
 
 def test_there_are_many_programs() -> None:

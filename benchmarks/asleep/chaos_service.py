@@ -69,9 +69,6 @@ class Service:
             await suspend(self.driver, job, "somebody")
         elif what == "resume":
             await resume(self.driver, job)
-        elif what == "thaw all":
-            for status in self.driver.jobs():
-                await self._probe("thaw", status.record.job.id)
         else:
             await self._probe(what, job)
 

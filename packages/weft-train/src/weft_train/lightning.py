@@ -96,7 +96,6 @@ class Elastic(Callback):  # type: ignore[misc]
         return {} if self._order is None else {"order": self._order.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
         if self._order is not None and "order" in state:
             self._order.load_state_dict(state["order"])
 

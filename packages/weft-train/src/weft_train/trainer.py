@@ -274,7 +274,6 @@ class TrainingJob:
         self._gate.enter(self._stage)
 
     def after_load(self, cell: Cell, seconds: float) -> None:
-        """A batch is there."""
         self._watch.add("data_s", seconds)
         self._gate.leave(self._stage, used_s=seconds)
         self._step.cell = cell

@@ -65,14 +65,12 @@ class Arena:
 
     @property
     def about(self) -> About:
-        """Decides once a round."""
         waits = "a large job waits while smaller ones that came later find room"
         return sizes_in_rounds(
             "arena", "Xue et al. 2026", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
 
     def decide(self, view: View) -> Plan:
-        """Speeds, steps, placement, plans."""
         if view.empty:
             return Plan()
         return place_plans(view, self.choose_sizes(view).wanted)

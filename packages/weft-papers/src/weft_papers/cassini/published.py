@@ -185,7 +185,6 @@ class Seen:
     held: dict[JobId, Allocation] = field(default_factory=dict)
 
     def fold(self, event: object) -> None:
-        """Take in one event."""
         if isinstance(event, Submitted):
             self.jobs[event.job.id] = event.job
         elif isinstance(event, Finished):

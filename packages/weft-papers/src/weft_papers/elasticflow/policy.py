@@ -87,7 +87,6 @@ class ElasticFlow:
         check_terms("elasticflow", self.slot, self.quantile, self.restarts)
 
     def decide(self, view: View) -> Plan:
-        """Admit, fill, grow, place."""
         if view.empty:
             return Plan(memory=view.memory)
         terms = SlotTerms(self.slot, self.quantile, self.restarts)

@@ -53,7 +53,6 @@ class Task:
 
     @property
     def total(self) -> float:
-        """GPUs in all."""
         return self.gpus * self.share
 
     @property

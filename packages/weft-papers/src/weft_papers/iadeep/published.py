@@ -117,11 +117,9 @@ class Watched:
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
         return self.inner.about
 
     def decide(self, view: View) -> Plan:
-        """Decide, and take notes."""
         plan = self.inner.decide(view)
         self._weigh(view, plan)
         if isinstance(plan.memory, IADeepMemory):

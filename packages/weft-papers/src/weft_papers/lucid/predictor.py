@@ -40,7 +40,6 @@ class LucidPredictor(FittedToEnds):
 
     @property
     def keeps_estimates(self) -> bool:
-        """As published."""
         return True
 
     def estimate(self, job: Job) -> float:
@@ -67,6 +66,5 @@ class LucidPredictor(FittedToEnds):
         return {**self._past.save(), "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._past.load(saved)
         self.load_fit(saved.get("fit"))

@@ -72,7 +72,6 @@ class SlowedRun:
         """Do nothing: speeds are alike on all devices."""
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return Pace(1.0 / ALONE)
 
 

@@ -63,7 +63,6 @@ class Optimus:
 
     @property
     def about(self) -> About:
-        """Decides once an interval."""
         needs, also = Needs.REMAINING, Controls.HOST
         return sizes_in_rounds(
             "optimus", "Peng et al. 2018", self.interval, WHERE, needs=needs, also=also
@@ -79,7 +78,6 @@ class Optimus:
         return Sizes({row: _config(view, *size) for row, size in grown.items()})
 
     def decide(self, view: View) -> Plan:
-        """Least sizes, growth, places."""
         served = find_served_rows(view)
         if not served:
             return self._grow_whole(view)

@@ -83,7 +83,6 @@ class PaiGroup(Fitted):
         return {**ends, "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._ends = [(str(u), str(g), float(n), float(y)) for u, g, n, y in saved["ends"]]
         self._seen = saved.get("seen", len(self._ends))
         self._fitted = saved["fitted"]
@@ -120,7 +119,6 @@ def _mean(means: Means, key: str, without: float | None) -> float:
 
 
 def _traits(job: Job) -> tuple[str, str, float]:
-    """User, group and GPUs."""
     named = job.model or job.app
     if job.launch is not None and job.launch.command:
         named = group_of(job.launch)

@@ -56,7 +56,6 @@ class PaiHistory(ByJob):
         return {"sums": self._sums, "recent": {k: list(v) for k, v in self._recent.items()}}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._sums = {owner: list(sums) for owner, sums in saved["sums"].items()}
         recent = saved["recent"].items()
         self._recent = {owner: deque(ends, maxlen=self.window) for owner, ends in recent}

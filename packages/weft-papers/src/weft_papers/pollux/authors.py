@@ -87,7 +87,6 @@ class Bred:
     far: Floats
 
     def take(self, which: Rows) -> Bred:
-        """Some of the states."""
         return Bred(
             self.states.take(which, axis=1), self.goals[:, which], self.mark[which], self.far[which]
         )

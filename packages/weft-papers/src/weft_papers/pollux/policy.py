@@ -165,7 +165,6 @@ class Pollux:
 
     @property
     def about(self) -> About:
-        """Decides once a round."""
         waits = "a gang waits while its GPUs are worth more to several smaller jobs"
         about = sizes_in_rounds("pollux", "Qiao et al. 2021", self.interval, WHERE, starves=waits)
         return replace(about, pools=self.pooled)

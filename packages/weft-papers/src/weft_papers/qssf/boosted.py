@@ -29,7 +29,6 @@ class Trees(NamedTuple):
         return self.mean + RATE * sum(follow(tree, row) for tree in self.trees)
 
     def save(self) -> Any:
-        """As values that JSON has."""
         return [self.mean, *map(to_plain, self.trees)]
 
     @classmethod
@@ -72,7 +71,6 @@ class Shapes(NamedTuple):
         )
 
     def save(self) -> Any:
-        """As values that JSON has."""
         arrays = (self.edges, self.coarse, self.shapes, self.pair_shapes)
         return [self.mean, self.pairs, *([part.tolist() for part in parts] for parts in arrays)]
 

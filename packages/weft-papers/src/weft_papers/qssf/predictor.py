@@ -123,7 +123,6 @@ class QssfPredictor(FittedToEnds):
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._ends = {(a, b, c): [float(n), float(s)] for a, b, c, n, s in saved["ends"]}
         self._names = dict.fromkeys(saved["names"])
         if "past" in saved:

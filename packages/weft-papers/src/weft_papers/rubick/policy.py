@@ -67,14 +67,12 @@ class Rubick:
 
     @property
     def about(self) -> About:
-        """Decides once a round."""
         waits = "a job without a guarantee waits while others have a steeper slope"
         return sizes_in_rounds(
             "rubick", "Zhang et al. 2025", self.interval, WHERE, also=Controls.PLAN, starves=waits
         )
 
     def decide(self, view: View) -> Plan:
-        """Curves, slopes, placement, plans."""
         if view.empty:
             return Plan()
         firm = np.flatnonzero(~self._movable(view)).tolist()
@@ -290,7 +288,6 @@ def build_ladders(
 def _build(
     configs: tuple[Config, ...], rates: Floats, order: dict[str, list[int]], floor: float
 ) -> dict[str, SizeLadder]:
-    """By kind."""
     best = max(float(rates.max(initial=0.0)), 1e-12)
     by_kind = {}
     for kind, mine in order.items():

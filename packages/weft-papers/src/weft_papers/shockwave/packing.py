@@ -117,7 +117,6 @@ class _Gains(NamedTuple):
     more: Floats
 
     def of(self, jobs: Bools) -> tuple[float, float]:
-        """Of some jobs together."""
         return float(self.must_ms[jobs].sum()), float(self.more[jobs].sum())
 
     def with_slack(self, jobs: Bools) -> tuple[float, float]:

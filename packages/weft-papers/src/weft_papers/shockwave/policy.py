@@ -357,7 +357,6 @@ class TargetSeries:
     area: float = 0.0
 
     def append(self, at: int, value: float) -> TargetSeries:
-        """One more target."""
         area = self.area + self.value * (at - self.last)
         return TargetSeries(self.first, at, value, area)
 

@@ -90,7 +90,6 @@ class Sia:
 
     @property
     def about(self) -> About:
-        """Decides once a round."""
         about = sizes_in_rounds("sia", "Jayaram Subramanya et al. 2023", self.interval, WHERE)
         return replace(about, pools=self.pooled)
 
@@ -105,7 +104,6 @@ class Sia:
     _gap, _step = 1e-3, 0.0  # how far from the best, and in which steps, the program is solved
 
     def decide(self, view: View) -> Plan:
-        """Goodput matrix, program, placement."""
         if view.empty:
             return Plan()
         sizes = self.choose_sizes(view)
@@ -113,7 +111,6 @@ class Sia:
         return Plan({view.job(row).id: on for row, on in changes.items()}, memory=sizes.memory)
 
     def choose_sizes(self, view: View) -> Sizes:
-        """Goodput matrix and program."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         held = find_held(view, configs)

@@ -93,7 +93,6 @@ class Singularity:
             )
 
     def decide(self, view: View) -> Plan:
-        """Deficits, sizes, places."""
         if view.empty:
             return Plan()
         memory = recall(view, SingularityMemory)

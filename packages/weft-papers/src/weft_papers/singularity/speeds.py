@@ -54,7 +54,6 @@ class Splicing(IterationParts):
         return _Spliced(self.iteration, job.demand.gpus)
 
     def retimed(self, trace: Trace) -> Trace:
-        """As it was recorded."""
         return trace
 
     def profile(self, job: Job) -> Profile:
@@ -78,5 +77,4 @@ class _Spliced:
         self._pace = Pace(self._iteration.speed(on.gpus, self._ranks))
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return self._pace

@@ -54,14 +54,12 @@ class Slaq:
 
     @property
     def about(self) -> About:
-        """Decides once an epoch."""
         waits = "more jobs than GPUs, and others' losses fall faster"
         return sizes_in_rounds("slaq", "Zhang et al. 2017", self.epoch, WHERE, starves=waits)
 
     stops = True  # jobs beyond what the cluster holds are chosen by the fall of their loss
 
     def decide(self, view: View) -> Plan:
-        """Reductions, sizes, places."""
         if not view.cluster.nodes or not len(view.table):
             return Plan()
         return resize_all(view, self._count(view))

@@ -74,7 +74,6 @@ class Smd:
 
     @property
     def about(self) -> About:
-        """Decides once an interval."""
         waits = "other jobs are worth more for the GPUs they take"
         needs, also = Needs.REMAINING, Controls.HOST
         return sizes_in_rounds(
@@ -82,7 +81,6 @@ class Smd:
         )
 
     def decide(self, view: View) -> Plan:
-        """Sizes, admission, places."""
         if not view.cluster.nodes or not view.table.waiting:
             return Plan()
         room = NodeRemainder(view, self.node_gbps)

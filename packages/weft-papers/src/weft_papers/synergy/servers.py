@@ -46,7 +46,6 @@ class ServerGrant:
 
     @property
     def gpus(self) -> int:
-        """GPUs on all servers."""
         return sum(count for _, count in self.parts)
 
 

@@ -126,11 +126,9 @@ class ThreeSigma(ByJob):
             self._known.setdefault(key, Attribute()).add(max(ended.length, 1.0))
 
     def save(self) -> Any:
-        """All attributes."""
         return {k: [a.lengths, a.errors, a.decayed, a.seen] for k, a in self._known.items()}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         known = {}
         for key, (lengths, errors, decayed, seen) in saved.items():
             known[key] = attribute = Attribute()

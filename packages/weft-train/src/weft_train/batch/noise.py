@@ -89,7 +89,6 @@ class GradientNoise:
         return {"sqr": self._sqr, "spread": self._spread, "count": float(self._count)}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from a checkpoint."""
         self._sqr, self._spread = state["sqr"], state["spread"]
         self._count = int(state["count"])
         self._gain = _UNKNOWN

@@ -57,6 +57,5 @@ class SampleSchedule:
         return {"inner": self.inner.state_dict(), "steps": self._steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self.inner.load_state_dict(state["inner"])
         self._steps, self._stood_at = int(state["steps"]), self.inner.last_epoch

@@ -168,7 +168,6 @@ class BatchTuner:
         }
 
     def load_state_dict(self, state: dict[str, list[list[float]]]) -> None:
-        """Go on from a checkpoint."""
         for kind, rows in state.items():
             own = self.measured.setdefault(kind, {})
             for nodes, ranks, local, grad_s, step_s in rows:

@@ -37,7 +37,6 @@ class SampleOrder:
         self._done = 0
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
         return len(self.dataset) // self._batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -58,7 +57,6 @@ class SampleOrder:
         return {"epoch": self._epoch, "done": self._done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from there."""
         self._epoch, self._done = state["epoch"], state["done"]
 
     def _choose(self) -> list[list[int]]:

@@ -31,7 +31,6 @@ class ModuleChain(nn.Module):
         self.model = model
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Through this stage's parts."""
         for name in self.names:
             values = self.model.get_submodule(name)(values)
         return values

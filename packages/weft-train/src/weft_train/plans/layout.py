@@ -29,7 +29,6 @@ class ParallelLayout:
 
     @property
     def text(self) -> str:
-        """As people write it."""
         parts = [f"dp{self.data}", f"tp{self.tensor}", f"pp{self.pipeline}"]
         parts += [f"zero{self.zero}"] if self.zero else []
         parts += [f"ga{self.accumulate}"] if self.accumulate > 1 else []

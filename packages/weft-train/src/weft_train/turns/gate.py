@@ -192,7 +192,6 @@ class TurnTokens:
         log.info("coordinator=%s from now on", to.coordinator or "none")
 
     def close(self) -> None:
-        """Give everything back."""
         with self._lock:
             self._drop()
 

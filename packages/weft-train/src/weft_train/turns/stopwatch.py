@@ -46,11 +46,9 @@ class CpuClock:
     now = staticmethod(time.perf_counter)
 
     def between(self, start: float, end: float) -> float:
-        """Seconds."""
         return end - start
 
     def call_when_done(self, then: Callable[[], None]) -> None:
-        """Call at once."""
         then()
 
     def close(self) -> None:
@@ -75,7 +73,6 @@ class CudaClock:
         return event
 
     def between(self, start: Any, end: Any) -> float | None:
-        """Seconds, or None."""
         return float(start.elapsed_time(end)) / 1000.0 if end.query() else None
 
     def call_when_done(self, then: Callable[[], None]) -> None:

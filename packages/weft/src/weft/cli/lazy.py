@@ -44,7 +44,6 @@ class CommandEntry:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self) -> Any:
-        """The command itself."""
         own = self.name.replace("-", "_")
         module, _, name = (self.where or f"{own}:{own}").partition(":")
         command = getattr(import_module(f"weft.cli.commands.{self.panel.folder}.{module}"), name)

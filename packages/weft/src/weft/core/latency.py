@@ -20,11 +20,9 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """The number of values."""
         return sum(self._counts)
 
     def add(self, value: float) -> None:
-        """Count one more value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

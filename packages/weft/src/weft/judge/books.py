@@ -38,7 +38,6 @@ class JobAccount:
 
     @property
     def restarts(self) -> int:
-        """Starts after the first."""
         return max(self.starts - 1, 0)
 
 
@@ -79,7 +78,6 @@ class TenantsWatch(LogWatch):
         self.accounts: dict[str, TenantAccount] = {}
 
     def after(self, replay: PlayedLog, line: LogLine) -> None:
-        """Count submitted jobs."""
         del replay
         if isinstance(line.event, facts.Submitted):
             self._of(line.event.job.tenant).jobs += 1

@@ -47,7 +47,6 @@ class Claims:
         return claims
 
     def add(self, job: str, on: Allocation) -> None:
-        """One more."""
         sharing = on.sharing
         for device in devices_of(on):
             self.owners.setdefault(device, []).append(job)

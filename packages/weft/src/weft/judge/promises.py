@@ -18,7 +18,6 @@ class PromiseBook:
         self.rows: dict[tuple[str, str], tuple[int, int]] = {}
 
     def count(self, what: str, who: str, *, kept: bool) -> None:
-        """One more."""
         made, held = self.rows.get((what, who), (0, 0))
         self.rows[what, who] = made + 1, held + kept
 

@@ -113,7 +113,6 @@ class PlayedLog:
         self.findings.append(Finding(LAWFUL, what, self.now, self.line, jobs, text))
 
     def take(self, line: LogLine) -> None:  # noqa: C901 - one case an event
-        """One line more."""
         event = line.event
         if line.at < self.now - 1e-9:
             self.line = line.number

@@ -76,7 +76,6 @@ class _Believed:
         self._pace = Pace(self._perf.speed(self._job, kind, len(on.slices), on.gpus))
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return self._pace
 
 

@@ -45,7 +45,6 @@ class StatedCosts(NothingLearnt):
         return self.perf.restart(job, first=first) if later_s is None else later_s
 
     def costs(self, job: Job, kind: str = "") -> Costs:  # noqa: ARG002 - alike on all kinds
-        """Return the costs of a job."""
         again_s = self.start_s(job, first=False)
         first_s = self.start_s(job, first=True)
         if not self.live or not self.able(job):

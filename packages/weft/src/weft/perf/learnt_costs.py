@@ -76,7 +76,6 @@ class LearntCosts(Remembering[CostsSeen]):
             self._known.clear()
 
     def observe_unable(self, job: Job) -> None:
-        """A job could not."""
         self.memory.able.pop(model_of(job), None)
         self._known.clear()
 
@@ -90,7 +89,6 @@ class LearntCosts(Remembering[CostsSeen]):
         self._known.clear()
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
         self.memory.attempts.pop(job.id, None)
 
     # ---- answers

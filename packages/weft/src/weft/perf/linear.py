@@ -26,7 +26,6 @@ class NoPairs:
         first: Rows,  # noqa: ARG002
         second: Rows,  # noqa: ARG002
     ) -> Floats | None:
-        """There are no measurements."""
         return None
 
 
@@ -44,7 +43,6 @@ class LinearBeliefs(NoPairs, NothingLearnt):
         return np.ones((len(table), len(kinds)))
 
     def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
-        """One GPU a replica."""
         return np.ones((len(table), len(kinds)))
 
     def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:

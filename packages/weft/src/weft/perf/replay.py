@@ -31,7 +31,6 @@ class Replay:
         return LinearSpeed(job.demand.gpus)
 
     def retimed(self, trace: Trace) -> Trace:
-        """As it was recorded."""
         return trace
 
     def profile(self, job: Job) -> Profile:
@@ -59,7 +58,6 @@ class LinearSpeed:
         self._pace = FULL if held == self._asked else Pace(held / self._asked)
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return self._pace
 
 
@@ -76,7 +74,6 @@ class OnLoan:
 
     @property
     def steady(self) -> bool:
-        """As the inner one."""
         return self.inner.steady
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
@@ -84,7 +81,6 @@ class OnLoan:
         return _OnLoan(self.inner.simulate_job(job, truth), self.nodes, self.speed)
 
     def restart(self, job: Job, *, first: bool) -> float:
-        """As the inner one."""
         return self.inner.restart(job, first=first)
 
 
@@ -102,6 +98,5 @@ class _OnLoan:
         self._inner.begin(on, kind)
 
     def pace(self, done: float, until_tick: float) -> Pace:
-        """The inner pace, slower."""
         pace = self._inner.pace(done, until_tick)
         return pace._replace(rate=pace.rate * self._factor)

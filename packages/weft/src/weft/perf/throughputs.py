@@ -133,12 +133,10 @@ class Stepping:
         self._pace = Pace(0.0)
 
     def begin(self, on: Allocation, kind: str) -> None:
-        """Look the speed up."""
         rate = self._table.rate(self._job.model, on.gpus, kind)
         self._pace = Pace(rate * self._seconds_a_step)
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return self._pace
 
 

@@ -25,11 +25,9 @@ class EstimateColumn:
         self._known: Floats = np.full(64, np.nan)
 
     def save(self) -> Any:
-        """The estimates that were made."""
         return pack_floats(self._known)
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._known = unpack_floats(saved)
 
     def remaining(self, table: JobTable, now: float, executed: Floats | None = None) -> Floats:
@@ -127,7 +125,6 @@ class Fitted(ByJob, ABC):
             self.adopt(self._fit().make())
 
     def wanted(self) -> DueFit | None:
-        """The model that is due."""
         return self._fit() if self._due else None
 
     def adopt(self, model: Any) -> None:

@@ -125,7 +125,6 @@ class Scoreboard:
         return len(scores), _summary(scores)[0]
 
     def save(self) -> Any:
-        """As values that JSON has."""
         return {
             "alphas": self._alphas,
             "classes": {name: _plain(scores) for name, scores in self._classes.items()},
@@ -135,7 +134,6 @@ class Scoreboard:
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._alphas, self._drifting = dict(saved["alphas"]), dict(saved["drifting"])
         self._classes = {name: _read(rows, WINDOW) for name, rows in saved["classes"].items()}
         self._all = _read(saved["all"], WINDOW)

@@ -36,7 +36,6 @@ class Encoding:
         self._sums: dict[tuple[int, str], tuple[int, float]] = {}
 
     def add(self, words: Words, length: float) -> None:
-        """One more end."""
         for key in enumerate(("", *words)):
             count, total = self._sums.get(key, (0, 0.0))
             self._sums[key] = count + 1, total + length
@@ -51,7 +50,6 @@ class Encoding:
         return np.array([*means, gpus, *calendar], dtype=float)
 
     def save(self) -> Any:
-        """As values that JSON has."""
         return [[*key, *sums] for key, sums in self._sums.items()]
 
     @classmethod
@@ -102,7 +100,6 @@ class PastEnds:
         return {"rows": self._rows, "seen": self._seen, "fitted": self._fitted}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._rows = [
             ((str(a), str(b), str(c)), float(gpus), float(at), float(length))
             for (a, b, c), gpus, at, length in saved["rows"]

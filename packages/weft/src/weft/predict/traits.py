@@ -42,7 +42,6 @@ class TraitGroup:
 
     @property
     def position(self) -> int:
-        """Its place among GROUPS."""
         return GROUPS.index(self.key[0])
 
     def words(self, count: int) -> str:

@@ -134,7 +134,6 @@ def _breakable(policy: str) -> str:
 
 
 def _column(metric: Metric, outcomes: Outcomes) -> tuple[str, str, list[str]]:
-    """Heading, meaning and cells."""
     values = [[_value(metric.name, outcome) for outcome in each] for each in outcomes.values()]
     factor, unit = _scale(metric.unit, [m for v in values if not math.isnan(m := fmean(v))])
     return _head(metric.heading, unit), metric.help, _cells(values, factor, metric.better)

@@ -97,7 +97,6 @@ def _rows(bars: Iterable[TimelineBar]) -> dict[Gpu, int]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders `node-2` before `node-10`."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 

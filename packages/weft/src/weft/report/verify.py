@@ -75,7 +75,6 @@ def _offset(own: Mapping[str, Time], other: Mapping[str, Time]) -> float | None:
 
 
 def _again(own: Mapping[str, Time], other: Mapping[str, Time], offset: float) -> float | None:
-    """Seconds of a restart."""
     pairs = [
         (mine, other[job][1])
         for job, mine in own.items()

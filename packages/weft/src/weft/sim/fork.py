@@ -79,7 +79,6 @@ class Fork(Simulation):
 
     @property
     def scheduler(self) -> Scheduler:
-        """As it stands."""
         return self._scheduler
 
     @property

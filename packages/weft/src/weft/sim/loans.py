@@ -48,7 +48,6 @@ class Recorded:
             )
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:  # noqa: ARG002
-        """The points."""
         yield from self.points
 
 

@@ -348,7 +348,6 @@ class Physics:
             self._since[seq] = now
 
     def running(self) -> list[int]:
-        """Jobs with a run."""
         return list(self._on)
 
     def repace(self, now: float, seq: int, speed: float) -> Milestone:
@@ -459,7 +458,6 @@ class Physics:
         self.halt(now, seq, crashed=True)
 
     def finish(self, now: float, seq: int) -> None:
-        """The job is done."""
         self.halt(now, seq)
         self._ended_at[seq] = now
         del self._simulated[seq]

@@ -194,7 +194,6 @@ class Result(Mapping[str, Any]):
     facts: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self, *, per_job: bool = False, timing: bool = True) -> dict[str, Any]:
-        """The contract's object."""
         whole: dict[str, Any] = {
             "weft": self.weft,
             "workload": self.workload,

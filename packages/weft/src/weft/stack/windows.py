@@ -77,7 +77,6 @@ class ReservedWindow:
 
     @property
     def text(self) -> str:
-        """As it is written."""
         nodes = "+".join(
             node if gpus is None else f"{node}:{','.join(map(str, gpus))}"
             for node, gpus in self.devices.items()

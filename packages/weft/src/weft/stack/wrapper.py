@@ -24,7 +24,6 @@ class Wrapper:
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
         return may_idle(self.inner.about, self.idles) if self.idles else self.inner.about
 
 

@@ -93,12 +93,10 @@ class EndedTable:
             self._drop(jobs)
 
     def remove(self, jobs: Collection[JobId]) -> None:
-        """Forget these jobs."""
         with self._writing("ended jobs"):
             self._drop(jobs)
 
     def get(self, job: JobId) -> EndedJob | None:
-        """The row of one job."""
         rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
@@ -118,7 +116,6 @@ class EndedTable:
         return known
 
     def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
-        """Rows after a number, in order."""
         also = asdict(of)
         words = " AND ".join(
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
@@ -132,7 +129,6 @@ class EndedTable:
         return [EndedJob(*row) for row in rows]
 
     def first_since(self, at: float) -> int | None:
-        """The first submitted then or later."""
         rows = self._reading.ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
@@ -149,17 +145,14 @@ class EndedTable:
         return self._reading.ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Return jobs by name, newest last."""
         values = {"name": name, "limit": limit, "tenant": tenant}
         return [job for _, job in self._reading.ask(NAMED, values)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Return jobs whose id begins so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
         return [job for (job,) in self._reading.ask(BEGINNING, values)]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
-        """Names of apps that begin so."""
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
         return [app for (app,) in self._reading.ask(APPS, values)]
 

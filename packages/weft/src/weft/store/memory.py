@@ -34,7 +34,6 @@ class MemoryStore:
         return len(self._events)
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
-        """Events after number `seq`."""
         seq = max(seq, self._cut)
         rows = enumerate(self._events[seq:], start=seq + 1)
         kept = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
@@ -60,15 +59,12 @@ class MemoryStore:
         return [row for row in self.since(0) if names(row[2], job) and row[1] <= past][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
-        """Keep a snapshot."""
         self._snapshot = (seq, snapshot)
 
     def latest(self) -> tuple[int, bytes] | None:
-        """The last snapshot kept."""
         return self._snapshot
 
     def keep_base(self, seq: int, at: float, base: bytes) -> None:
-        """Keep a base."""
         self._bases[seq] = (at, base)
 
     def bases(self) -> list[tuple[int, float]]:

@@ -134,7 +134,6 @@ class PostgresSession:
         return self._db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
     def close(self) -> None:
-        """End it."""
         self._db.close()
 
 
@@ -167,7 +166,6 @@ class Readers:
             self._idle.put(session)
 
     def close(self) -> None:
-        """End all of them."""
         for _ in range(READERS):
             if (session := self._idle.get()) is not None:
                 session.close()

@@ -76,7 +76,6 @@ class FixedPredictor(PointPredictor, NothingLearnt):
         self._left = np.array(left, dtype=float)
 
     def remaining(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002
-        """The given numbers."""
         return self._left[table.seq.astype(np.intp)]
 
     def learn(self, ended: Ended) -> None:

@@ -312,7 +312,6 @@ class WatchedPolicy:
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
         return self.inner.about
 
     def decide(self, view: View) -> Plan:

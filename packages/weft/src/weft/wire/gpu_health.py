@@ -87,7 +87,6 @@ class DeviceRecord:
     _last: DeviceReading = field(default_factory=DeviceReading)
 
     def take(self, reading: DeviceReading) -> None:
-        """One more look."""
         for xid in reading.xids:
             self._xids[xid] = self._xids.get(xid, 0) + 1
         self._links |= reading.links or frozenset()
@@ -170,7 +169,6 @@ class DeviceCounters:
                 self._call("nvmlDeviceRegisterEvents", handle, kinds, self._events)
 
     def read(self) -> dict[int, DeviceReading]:
-        """All of them now."""
         xids = self._new_xids()
         return {number: self._read(handle, xids) for number, handle in self._handles.items()}
 

@@ -116,7 +116,6 @@ class Clocked:
 
     @property
     def about(self) -> Any:
-        """The inner policy's."""
         return self.inner.about
 
     def decide(self, view: Any) -> Any:

@@ -78,7 +78,6 @@ class Rounds(Physics):
         self._clock = truth.clock
 
     def review(self, now: float, seq: int) -> Milestone:
-        """As elsewhere."""
         self._clock.round = round(now / ROUND_S)
         return super().review(now, seq)
 
@@ -92,7 +91,6 @@ class Timed:
         self.slowest_s = 0.0
 
     def decide(self, view: View) -> Plan:
-        """As the policy does."""
         began = time.process_time()
         plan = self._inner.decide(view)
         self.slowest_s = max(self.slowest_s, time.process_time() - began)

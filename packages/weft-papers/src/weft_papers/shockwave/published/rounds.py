@@ -59,7 +59,6 @@ class Steps:
 
     @property
     def speed(self) -> float:
-        """Steps a second."""
         return self.tables.steps_per_s[f"{self.model} (batch size {self.batch})", self.gpus]
 
     @property
@@ -178,13 +177,11 @@ class InRounds:
     steady = False
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
-        """The behaviour of one job."""
         round_by_round = RoundByRound(self.steps_of(job), truth.length, self.clock)
         self.jobs[job.id] = round_by_round
         return round_by_round
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
-        """Part of the round."""
         return 0.0
 
     def steps_of(self, job: Job) -> Steps:
@@ -229,7 +226,6 @@ class AtPresentSpeed(PointPredictor, NothingLearnt):
         self._truth = truth
 
     def remaining(self, table: JobTable, now: float) -> Floats:  # noqa: ARG002
-        """Seconds."""
         steps = [self._truth.steps_of(job) for job in table.jobs]
         return np.array([step.left / step.speed for step in steps])
 

@@ -127,7 +127,6 @@ class LogHistory:
         return Cluster(tuple(self.speeds.nodes.values()))
 
     def fold(self, at: float, event: Event) -> None:
-        """Take in one event."""
         self.at = max(self.at, at)
         self.ledger.fold(at, event)
         self.speeds.fold(at, event)

@@ -76,7 +76,6 @@ class PairTable:
     together: tuple[Together, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return asdict(self)
 
 

@@ -79,7 +79,6 @@ class ScriptProfile:
     trouble: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return asdict(self)
 
 

@@ -61,7 +61,6 @@ class HintedOrAlike:
         return np.where(trusted, hinted, alike)
 
     def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
-        """One possible future of each row."""
         drawn = self._hinted.draw(table, now, rng)
         others = ~_trusted(self._hinted.remaining(table, now))
         if others.any():

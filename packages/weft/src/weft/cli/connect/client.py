@@ -52,11 +52,9 @@ class ServiceClient(Connection):
         return read_as(kind, self.json("POST", path, body))
 
     def put(self, kind: type[T], path: str, body: Any) -> T:
-        """Set."""
         return read_as(kind, self.json("PUT", path, body))
 
     def delete(self, path: str) -> Done:
-        """Cancel or remove something."""
         return read_as(Done, self.json("DELETE", path) or {"done": ""})
 
     def raw(self, path: str, **query: Any) -> bytes:

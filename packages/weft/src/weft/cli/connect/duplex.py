@@ -71,7 +71,6 @@ class Talk:
         return self._fresh or inside > 0
 
     def send(self, data: bytes) -> None:
-        """Say something."""
         for start in range(0, len(data), PIECE):
             piece = data[start : start + PIECE]
             self._socket.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
@@ -94,7 +93,6 @@ class Talk:
         return message
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
     def _take(self) -> bytes:

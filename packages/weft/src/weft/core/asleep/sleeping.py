@@ -53,7 +53,6 @@ class StopTimes:
         return {key: [list(measured) for measured in seen] for key, seen in self._seen.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Restore what `save` returned."""
         self._seen = {key: [list(measured) for measured in seen] for key, seen in saved.items()}
 
 
@@ -146,7 +145,6 @@ class Asleep:
         return self.sleepers.pop(job, None)
 
     def forget(self, job: JobId) -> None:
-        """Forget a job that has left."""
         self.sleepers.pop(job, None)
         self.savers.discard(job)
         self.unable.pop(job, None)
@@ -160,7 +158,6 @@ class Asleep:
         }
 
     def load(self, saved: Mapping[str, Any], sleepers: Iterable[Sleeping]) -> None:
-        """Restore what `save` returned."""
         self.sleepers = {sleeper.job: sleeper for sleeper in sleepers}
         self.savers = set(map(JobId, saved.get("savers", ())))
         self.unable = {

@@ -78,7 +78,6 @@ class Knowledge:
             self.plans.observe(job, kind, report, attempt)
 
     def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
         self.counted.pop(job.id, None)
         self.failed_on.pop(job.id, None)
         learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)

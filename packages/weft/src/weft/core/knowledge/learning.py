@@ -32,7 +32,6 @@ class Remembering(Generic[M]):
         return encode(self.memory)
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self.memory = decode(type(self.memory), saved)
 
 

@@ -104,7 +104,6 @@ class Cluster:
 
     @cached_property
     def index(self) -> dict[NodeId, int]:
-        """Position of each node."""
         return {node.id: i for i, node in enumerate(self.nodes)}
 
     @cached_property
@@ -122,7 +121,6 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """Devices in total."""
         return sum(node.gpus for node in self.nodes)
 
     @cached_property

@@ -70,7 +70,6 @@ class Word:
 
     @property
     def text(self) -> str:
-        """The characters."""
         return self.whole[self.start : self.end]
 
     def strip(self) -> Word:

@@ -136,19 +136,16 @@ class EndedInMemory:
             self._rows.pop(job, None)
 
     def get(self, job: JobId) -> EndedJob | None:
-        """The row of one job."""
         return self._rows.get(job)
 
     def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
         return {job: self._rows[job].outcome for job in jobs if job in self._rows}
 
     def page(self, after: int, limit: int, of: EndedFilter = ALL_ENDED) -> list[EndedJob]:
-        """Rows after a number, in order."""
         rows = (row for row in self._ordered() if row.number > after and of.passes(row))
         return [row for row, _ in zip(rows, range(limit), strict=False)]
 
     def first_since(self, at: float) -> int | None:
-        """The first submitted then or later."""
         return next(
             (ended_job.number for ended_job in self._ordered() if ended_job.submitted >= at), None
         )
@@ -169,7 +166,6 @@ class EndedInMemory:
         )[-limit:]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Return jobs whose id begins so."""
         job_ids = self._ids(
             ended_job
             for ended_job in self._rows.values()
@@ -178,7 +174,6 @@ class EndedInMemory:
         return sorted(job_ids)[:limit]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
-        """Names of apps that begin so."""
         rows = (
             ended_job for ended_job in self._rows.values() if tenant in (None, ended_job.tenant)
         )

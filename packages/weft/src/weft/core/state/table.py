@@ -120,12 +120,10 @@ class JobTable:
 
     @property
     def submitted(self) -> Floats:
-        """Submission times."""
         return self._cells[Column.SUBMITTED, : self.size]
 
     @property
     def gpus(self) -> Floats:
-        """Devices asked for."""
         return self._cells[Column.GPUS, : self.size]
 
     @property
@@ -258,7 +256,6 @@ class JobTable:
         return self._cells[:, : self.size].copy()
 
     def get(self, row: int, which: ColumnNumber) -> float:
-        """One cell."""
         return self._cells.item(which, row)
 
     def set(self, row: int, which: ColumnNumber, value: float) -> None:

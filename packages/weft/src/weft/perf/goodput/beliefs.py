@@ -75,7 +75,6 @@ class FittedBeliefs(NoPairs):
         belief.version += 1
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
         self._known.pop(job.id, None)
 
     def save(self) -> Any:
@@ -95,7 +94,6 @@ class FittedBeliefs(NoPairs):
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         for job, belief in saved.items():
             sqr, var = belief["noise"]
             self._known[JobId(job)] = JobBelief(

@@ -99,7 +99,6 @@ class MeasuredFacts:
         return model.init_batch, model.max_batch, own.min_local, own.max_local
 
     def unheard(self, job: Job) -> float:  # noqa: ARG002 - the same for all
-        """None."""
         return 0.0
 
     def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
@@ -166,7 +165,6 @@ class DeclaredFacts:
         return float(job.demand.max)
 
     def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:  # noqa: ARG002
-        """One GPU a replica."""
         return [1.0] * len(kinds)
 
     def rate(self, job: Job, kind: str) -> float:  # noqa: ARG002

@@ -45,13 +45,11 @@ class StepMeasurements:
         return True
 
     def times(self) -> StepTime:
-        """The fitted model."""
         if self._stale or self._times is None:
             self._times, self._stale = self.fitted(self.rows.values()), False
         return self._times
 
     def save(self) -> Any:
-        """All of it as plain values."""
         return {
             "rows": [list(row) for row in self.rows.values()],
             "version": self.version,
@@ -61,7 +59,6 @@ class StepMeasurements:
         }
 
     def load(self, saved: Any) -> StepMeasurements:
-        """Restore what `save` returned."""
         rows = [FitRow(*row) for row in saved["rows"]]
         self.rows = {row[:3]: row for row in rows}
         self._times = saved["times"] and StepTime(*saved["times"])

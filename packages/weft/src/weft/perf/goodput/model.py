@@ -122,7 +122,6 @@ class SyncCases(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Floats, replicas: Floats) -> SyncCases:
-        """For replicas over nodes."""
         apart, more = nodes > 1, np.maximum(replicas - 2.0, TINY)
         return cls((replicas <= 1)[:, None], apart[:, None], more[:, None])
 
@@ -257,7 +256,6 @@ def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Fl
 
 
 def _iteration(times: StepTime, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:
-    """Seconds of one iteration."""
     g = times.gamma
     grad = times.alpha_c + times.beta_c * m
     sync = times.sync(nodes, k)

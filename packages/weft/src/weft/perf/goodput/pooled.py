@@ -58,7 +58,6 @@ class MeasuredGroup:
     _needed: float | None = field(default=None, compare=False, repr=False)
 
     def observe(self, job: JobId, kind: str, row: FitRow) -> None:
-        """A step was measured."""
         own = self.measured.get(kind)
         if own is None:
             own = self.measured[kind] = StepMeasurements()
@@ -98,7 +97,6 @@ class MeasuredGroup:
         return self._needed
 
     def save(self) -> Any:
-        """All of it as plain values."""
         return {
             "profiles": {kind: measurements.save() for kind, measurements in self.measured.items()},
             "mixed": self.mixed.save(),
@@ -175,11 +173,9 @@ class MeasurementPool:
                 self.groups.pop(key, None)
 
     def save(self) -> Any:
-        """All groups."""
         return [[list(key), group.save()] for key, group in self.groups.items()]
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self.groups = {tuple(key): MeasuredGroup.load(group) for key, group in saved}
 
 
@@ -304,7 +300,6 @@ class PooledBeliefs(FittedBeliefs):
         return {"pool": self.pool.save(), "stands": stands}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self.pool.load(saved["pool"])
         for job, (number, at, ran, progress, work, goodput, noise) in saved["stands"].items():
             estimate = None if noise is None else (float(noise[0]), float(noise[1]))

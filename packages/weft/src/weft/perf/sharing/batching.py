@@ -172,11 +172,9 @@ class MeasuredBatching:
         return None if shown is None or job.batch is None else shown.pace(job.batch.init)
 
     def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
         self._shown.pop(job.id, None)
 
     def save(self) -> dict[str, Any]:
-        """As values that JSON has."""
         return {
             job: {
                 "peaks": [[size, gb] for size, gb in shown.peaks.items()],
@@ -186,7 +184,6 @@ class MeasuredBatching:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Restore what `save` returned."""
         for job, shown in saved.items():
             peaks = {int(size): float(gb) for size, gb in shown["peaks"]}
             self._shown[JobId(job)] = Shown(peaks, *shown["rest"])

@@ -213,7 +213,6 @@ class Colocated:
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
         self._batches.load(saved.get("batches", {}))
@@ -222,7 +221,6 @@ class Colocated:
         self._programs.update({name: SeenProfile(*values) for name, values in programs.items()})
 
     def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
         self._paces.pop(job.id, None)
         self._cpu_parts.pop(job.id, None)
         self._batches.forget(job)

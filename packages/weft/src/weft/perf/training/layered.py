@@ -216,7 +216,6 @@ class Layered:
     steady = False
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
-        """The behaviour of one job."""
         tasks, network = tasks_of(job), network_of(job)
         inner: SimulatedJob
         if tasks is None:
@@ -231,7 +230,6 @@ class Layered:
         return inner if truth.curve is None else Losing(inner, truth.curve, truth.length)
 
     def restart(self, job: Job, *, first: bool) -> float:
-        """As elsewhere."""
         return self.base.restart(job, first=first)
 
 
@@ -353,7 +351,6 @@ class InRegimes:
     steady = False
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
-        """The behaviour of one job."""
         inner = self.base.simulate_job(job, truth)
         if not truth.schedule:
             return inner
@@ -366,7 +363,6 @@ class InRegimes:
         return Adapting(inner, declared, truth.schedule, truth.length)
 
     def restart(self, job: Job, *, first: bool) -> float:
-        """As elsewhere."""
         return self.base.restart(job, first=first)
 
 

@@ -108,7 +108,6 @@ class Learner:
             heard.take(loss)
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
         self._heard.pop(job.id, None)
         self._smoothed.pop(job.id, None)
         self._epochs.pop(job.id, None)
@@ -131,7 +130,6 @@ class Learner:
         return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         for job, values in saved["smoothed"].items():
             self._smoothed[JobId(job)] = Smoothed(*values)
         for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():

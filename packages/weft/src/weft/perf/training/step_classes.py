@@ -60,7 +60,6 @@ class StepClasses:
         return _Placed(job.demand.gpus, step, faster_network(self.ethernet_gbit), self.allreduce)
 
     def retimed(self, trace: Trace) -> Trace:
-        """As it was recorded."""
         return trace
 
     def profile(self, job: Job) -> Profile:
@@ -88,7 +87,6 @@ class _Placed:
         self._pace = Pace(on.gpus / max(self._asked, 1) * self._recorded_s / step_s)
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
-        """Always the same."""
         return self._pace
 
 

@@ -93,7 +93,6 @@ class Gaps(OneByOne):
     about = About("gaps", "Gu et al. 2019", taxonomy=declare(TopologyKnowledge.ANY_NODES))
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """Leave empty nodes empty."""
         return in_gaps(job, free)
 
 
@@ -135,7 +134,6 @@ class Beside(OneByOne):
     about = About("beside", "Zhang et al. 2017", taxonomy=FEW)
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """Place a newcomer."""
         return fewest_nodes(job, free)
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:

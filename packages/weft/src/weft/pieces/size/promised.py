@@ -409,7 +409,6 @@ def _room(view: View, rows: Container[int]) -> dict[str, int]:
 
 
 def _span(seconds: float) -> str:
-    """So long in words."""
     if seconds >= 2 * 3600.0:
         return f"{seconds / 3600.0:.1f} h"
     return f"{seconds / 60.0:.0f} min" if seconds >= 120.0 else f"{max(seconds, 0.0):.0f} s"

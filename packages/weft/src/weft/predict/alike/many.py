@@ -47,7 +47,6 @@ class Many:
         self._kept: dict[Hashable, tuple[Floats, Floats]] = {}
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
         self._rows.forget(job)
         if len(self._lookup) > MOST_GROUPS:
             self._begin()
@@ -208,7 +207,6 @@ class ChainRows:
         self._jobs[seq], self._seq_of[id(job)] = job, seq
 
     def forget(self, job: Job) -> None:
-        """A job has left."""
         seq = self._seq_of.pop(id(job), None)
         if seq is not None:
             del self._jobs[seq]

@@ -215,7 +215,6 @@ class Alike:
         return np.full(len(table), np.inf)
 
     def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
-        """One possible future of each row."""
         u = rng.random(len(table))
         if not len(table):
             return u

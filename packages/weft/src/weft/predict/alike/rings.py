@@ -87,7 +87,6 @@ class Rings:
         self.changed |= {key for key in self._rings if is_of(key, tenant)}
 
     def save(self) -> Any:
-        """All rings in their order, as values that JSON has."""
         return {
             "ends": self.ends,
             "first_at": self.first_at,
@@ -104,7 +103,6 @@ class Rings:
         }
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         rings = {
             tuple(key): Ring((*map(float, lengths),), (*map(bool, failed),), float(newest), count)
             for key, lengths, failed, newest, count in saved["rings"]

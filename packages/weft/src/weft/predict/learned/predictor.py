@@ -66,7 +66,6 @@ class RecentEnds:
         self._submitted[keys_of(job)[0]] = job.submitted
 
     def add(self, job: Job, seconds: float) -> None:
-        """One more end."""
         for key in ("", *keys_of(job)):
             ends = self._ends.pop(key, None) or deque(maxlen=KEPT)
             ends.append(log(max(seconds, 1.0)))
@@ -75,11 +74,9 @@ class RecentEnds:
             del self._ends[next(iter(self._ends))]
 
     def save(self) -> Any:
-        """As values that JSON has."""
         return [{key: [*ends] for key, ends in self._ends.items()}, self._submitted]
 
     def load(self, saved: Any) -> None:
-        """Restore what `save` returned."""
         ends, submitted = saved
         self._ends = {str(key): deque(map(float, of), maxlen=KEPT) for key, of in ends.items()}
         self._submitted = {str(size): float(at) for size, at in submitted.items()}
@@ -173,7 +170,6 @@ class Learned(Alike):
         return self.quantiles(table, now, (alpha / 2.0, 0.5, 1.0 - alpha / 2.0))
 
     def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
-        """One possible future of each row."""
         if self._forest is None or not len(table):
             return super().draw(table, now, rng)
         low, middle, high = np.log(self.quantiles(table, now)).T
@@ -270,7 +266,6 @@ class Learned(Alike):
         return DueFit(ends, partial(fit, rows, ends))
 
     def wanted(self) -> DueFit | None:
-        """The model that is due."""
         return self._fit() if self._due else None
 
     def adopt(self, model: Any) -> None:

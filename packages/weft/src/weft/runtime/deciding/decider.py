@@ -182,7 +182,6 @@ class InWorker:
         return plan
 
     async def close(self) -> None:
-        """End the worker."""
         await self._end()
 
     async def start(self) -> None:

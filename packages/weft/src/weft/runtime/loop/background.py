@@ -22,11 +22,9 @@ class Repeated(ABC):
     _task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin."""
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """End, wherever it is."""
         await end_task(self._task)
 
     @abstractmethod

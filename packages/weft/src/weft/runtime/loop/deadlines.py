@@ -29,7 +29,6 @@ class Deadlines:
         self._keep(self._follow(self._driver.seq))
 
     async def close(self) -> None:
-        """End, wherever it is."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()

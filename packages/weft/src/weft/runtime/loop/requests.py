@@ -61,7 +61,6 @@ class Requests:
             again.add_done_callback(self._again.discard)
 
     def cancel(self) -> None:
-        """Try nothing again."""
         for task in (*self._again, *self._nights.values()):
             task.cancel()
 

@@ -77,7 +77,6 @@ class Entitlement:
 
     @property
     def rates(self) -> dict[str, float]:
-        """GPUs by tenant."""
         if self._renewed is not None:
             (wanted, room, terms), self._renewed = self._renewed, None
             self._rates = terms.divide(wanted, room)
@@ -102,11 +101,9 @@ class Entitlement:
         self._renewed = wanted, room, self.terms
 
     def save(self) -> dict[str, Any]:
-        """As plain values."""
         return {"at": self._at, "rates": self.rates, **encode(self.terms)}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `save` made."""
         self._at, self._rates, self._renewed = saved["at"], dict(saved["rates"]), None
         names = [each.name for each in fields(TenantTerms)]
         self.terms = TenantTerms(**{name: dict(saved.get(name, {})) for name in names})

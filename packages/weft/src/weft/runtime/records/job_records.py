@@ -99,7 +99,6 @@ class JobRecord:
 
     @property
     def restarts(self) -> int:
-        """Starts after the first."""
         return max(self.starts - 1, 0)
 
     def lasted(self, at: float, attempt: int) -> bool:

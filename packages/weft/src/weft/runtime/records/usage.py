@@ -37,7 +37,6 @@ class ShareWindows:
         self._add(tenant, since, until, 0.0, gpus)
 
     def copy(self) -> ShareWindows:
-        """Another with equal sums."""
         other = ShareWindows()
         other.width_s, other._first, other._last = self.width_s, self._first, self._last
         other._sums = {tenant: dict(sums) for tenant, sums in self._sums.items()}
@@ -52,7 +51,6 @@ class ShareWindows:
         return self._sums
 
     def save(self) -> dict[str, Any]:
-        """As plain values."""
         rows = {
             tenant: [[window, *pair] for window, pair in sums.items()]
             for tenant, sums in self._sums.items()
@@ -60,7 +58,6 @@ class ShareWindows:
         return {"width_s": self.width_s, "rows": rows}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `save` made."""
         self.width_s = saved["width_s"]
         self._sums = {
             tenant: {window: (used, due) for window, used, due in rows}
@@ -142,7 +139,6 @@ class TenantUsage:
             self._days.setdefault(usage.tenant, {})[usage.day] = usage
 
     def submitted(self, tenant: str, at: float) -> None:
-        """Count a submitted job."""
         self._add(DayUsage(tenant, day_of(at), jobs=1))
 
     def restarted(self, tenant: str, at: float) -> None:

@@ -82,7 +82,6 @@ class AuditLog:
         return [*islice(filter(wanted, until_then), limit)][::-1]
 
     def close(self) -> None:
-        """No more is recorded."""
         self._done.close()
         self._refused.close()
 

@@ -109,7 +109,6 @@ class TokenFile:
         return len(self._tokens)
 
     def all(self) -> list[Token]:
-        """Every token, oldest first."""
         return list(self._tokens.values())
 
     def who(self, secret: str) -> Caller | None:

@@ -68,6 +68,5 @@ class WorkProcesses:
         self.judge = Aside("judge", cpu_s=1800.0, memory_gb=4.0)  # a month's log, at low priority
 
     def close(self) -> None:
-        """End all."""
         for aside in (self.parse, self.answer, self.simulate, self.forecast, self.judge):
             aside.close()

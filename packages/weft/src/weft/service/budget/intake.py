@@ -185,7 +185,6 @@ class JsonCount:
         self._in_text = self._escaped = False
 
     def feed(self, part: bytes) -> None:
-        """Count the next part."""
         at = self._skip_text(part, 0) if self._in_text else 0
         while (match := _OUTSIDE.search(part, at)) is not None:
             self._add(part.count(b",", at, match.start()))

@@ -35,7 +35,6 @@ class LoopTurns:
         asyncio.get_running_loop().set_task_factory(self._make_task)
 
     def close(self) -> None:
-        """Measure no further tasks."""
         asyncio.get_running_loop().set_task_factory(None)
 
     def note(
@@ -98,7 +97,6 @@ class _Measured(Coroutine[Any, Any, Any]):
 
     @property
     def cr_code(self) -> CodeType:
-        """Its code."""
         return self._work.cr_code
 
     @property
@@ -108,7 +106,6 @@ class _Measured(Coroutine[Any, Any, Any]):
 
     @property
     def cr_suspended(self) -> bool:
-        """True while it waits."""
         return self._work.cr_suspended
 
     @property

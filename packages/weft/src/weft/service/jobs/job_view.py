@@ -38,7 +38,6 @@ class JobView:
         self.device = device_word(self._kinds.values())
 
     def job(self, status: JobStatus) -> JobAnswer:
-        """One job."""
         record, job = status.record, status.record.job
         silent = self._silent_s(status)
         secrets = secrets_of(job)

@@ -165,7 +165,6 @@ class Hooks:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="webhook")
 
     def all(self) -> list[Hook]:
-        """Every hook, oldest first."""
         return list(self._hooks.values())
 
     def open(self, driver: Driver) -> None:
@@ -200,7 +199,6 @@ class Hooks:
         return hook
 
     def remove(self, hook: str) -> None:
-        """Stop notifying it."""
         if hook not in self._hooks:
             raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
         if task := self._tasks.pop(hook, None):

@@ -160,7 +160,6 @@ class Noted:
     policy: bool = False
 
     def note(self, event: Event) -> None:
-        """Take in one event."""
         if isinstance(event, Reported | Saved):
             self.reports.add(event.job)
         elif isinstance(event, Submitted):

@@ -111,7 +111,6 @@ class Timeline:
     _asked: dict[JobId, EndWord] = field(default_factory=dict)  # to leave, and why
 
     def fold(self, seq: int, at: float, event: Event) -> None:  # noqa: C901, PLR0912 - one case an event
-        """Take in one event."""
         self.seq = seq
         if self.begun is None:
             self.begun = at
@@ -234,7 +233,6 @@ class TimelineReader:
         return self.timeline
 
     async def close(self) -> None:
-        """Read no more."""
         await end_task(self._task)
 
     async def _read(self) -> None:

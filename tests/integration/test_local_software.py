@@ -43,9 +43,14 @@ def test_a_job_runs_in_its_virtual_environment_with_its_setup(tmp_path: Path) ->
 
 def test_an_environment_that_is_not_there_fails_the_job_in_words(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state") as client:
-        printed = output(client, run="true", environment={"venv": "gone"}, workdir=str(tmp_path))
+        gone = {"venv": "gone"}
+        job = submit(client, run="true", environment=gone, workdir=str(tmp_path), retries=3)
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] in ("succeeded", "failed"))
 
-        assert printed == "no virtual environment in gone\n"
+        ended = get(client, f"/jobs/{job}")
+        assert client.get(f"{API}/jobs/{job}/logs").text == "no virtual environment in gone\n"
+        assert ended["attempt"] == 1
+        assert "environment is not found, so it is not tried again" in ended["reason"]
 
 
 def test_uv_makes_the_environment_of_a_project(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """HTTP to a service by the standard library, with errors as people read them.
 
-WEFT_URL says where the service is, WEFT_TOKEN who asks, WEFT_CA whose certificates to trust.
+WEFT_URL says where the service is (without it: the user's own, or port 7878 here), WEFT_TOKEN who
+asks, WEFT_CA whose certificates to trust.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from weft_client.errors import Misused, Refused, ServiceFailed, Unreachable, Untrusted
+from weft_client.own_state import running_url
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
@@ -48,7 +50,9 @@ class Connection:
     misused: ClassVar[type[Any]] = Misused
 
     def __init__(self, url: str = "", token: str | None = None) -> None:
-        self.url = self._check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
+        self.url = self._check_address(
+            url or os.environ.get("WEFT_URL") or running_url() or DEFAULT_URL
+        )
         self.token = os.environ.get("WEFT_TOKEN", "") if token is None else token
         self.trust = self._certificates() if self.url[:5] == "https" else None
         self.answered = False  # a service that did and is away now is reported, not waited for

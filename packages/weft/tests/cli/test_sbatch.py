@@ -10,8 +10,8 @@ import pytest
 from tests.refused import refused
 
 from weft.cli.job_files.job_file import from_sbatch
-from weft.cli.job_files.job_options import Flags
-from weft.cli.job_files.sbatch import is_sbatch, read_slurm_time
+from weft.cli.job_files.job_options import Flags, slurm_seconds_of
+from weft.cli.job_files.sbatch import is_sbatch
 from weft.core.errors import InvalidConfig
 
 SCRIPT = """\
@@ -143,7 +143,7 @@ def test_only_scripts_with_a_header_are_slurm_scripts(tmp_path: Path) -> None:
     [("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86400), ("1-2:30", 95400)],
 )
 def test_times_are_slurms(text: str, seconds: float) -> None:
-    assert read_slurm_time(text, Path("s")) == seconds
+    assert slurm_seconds_of(text) == seconds
 
 
 def test_dependencies_are_those_of_a_job_file(tmp_path: Path) -> None:

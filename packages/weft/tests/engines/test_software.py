@@ -39,5 +39,21 @@ def test_what_is_not_there_is_said(software: Software, tmp_path: Path) -> None:
         env={"PATH": "/nowhere"},
     )
 
-    assert ran.returncode == 1
+    assert ran.returncode == 127
     assert "no virtual environment in a b/.venv" in ran.stderr or "not installed" in ran.stderr
+
+
+def test_a_conda_environment_that_is_not_there_is_said(tmp_path: Path) -> None:
+    conda = tmp_path / "conda"
+    conda.write_text("#!/bin/sh\necho 'conda() { echo EnvironmentNameNotFound >&2; return 1; }'\n")
+    conda.chmod(0o755)
+
+    ran = subprocess.run(
+        ["/bin/bash", "-c", f"{activation(ALL[1])}\necho went on\n"],
+        capture_output=True,
+        text=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )
+
+    assert (ran.returncode, ran.stdout) == (127, "")
+    assert "no conda environment torch'26" in ran.stderr

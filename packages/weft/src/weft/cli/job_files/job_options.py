@@ -93,6 +93,42 @@ def seconds_of(text: str) -> float:
         return job_file.seconds_of(text)
 
 
+def slurm_seconds_of(text: str) -> float:
+    """A time limit as Slurm reads it, where a bare number is minutes."""
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    numbers = [float(part) for part in parts] if all(map(is_whole, parts)) else []
+    if not numbers or len(numbers) > 3 or (dash and not is_whole(days)):
+        raise InvalidConfig(
+            f"--time={text[:60]} is not a time of Slurm's",
+            hint="30 is 30 minutes; 1:30:00 and 2-12:00:00 work too",
+        )
+    if dash:
+        hours, minutes, seconds = [*numbers, 0.0, 0.0][:3]
+        return float(days) * 86_400 + hours * 3600 + minutes * 60 + seconds
+    if len(numbers) == 3:
+        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
+    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
+
+
+def tasks_of(text: str, gpus: int | dict[str, int] | None, nodes: int) -> int | str:
+    """The `processes` of a job file that start this many tasks, as `-n` of Slurm says it."""
+    if is_whole(text) and int(text) == nodes:
+        return 1
+    if is_whole(text) and int(text) == gpus:
+        return "per-gpu"
+    name = "" if is_whole(text) else f"; to name the job: --name {text[:60]}"
+    raise InvalidConfig(
+        f"-n {text[:60]} is neither one process for each GPU nor one for each node",
+        hint=f"-n 4 --gpus 4 starts four; `--array 1-4` submits four jobs{name}",
+    )
+
+
+def _refuse_both(first: str, second: str, value: object) -> None:
+    if value is not None:
+        raise InvalidConfig(f"{first} and {second} are both given", hint="give one of them")
+
+
 def idle_of(text: str) -> float:
     """A time as `seconds_of` reads it, or 0 for never."""
     with misuse():
@@ -141,7 +177,7 @@ class Flags:
     """Options as typed; None or empty where nothing was."""
 
     name: Annotated[
-        str | None, JOB("--name", help="What to call it; default: the script's name.")
+        str | None, JOB("--name", "-J", help="What to call it; default: the script's name.")
     ] = None
     gpus: Annotated[
         str | None,
@@ -149,7 +185,14 @@ class Flags:
     ] = None
     nodes: Annotated[
         int | None,
-        JOB("--nodes", help="Exactly this many nodes, with the same number of GPUs on each."),
+        JOB("--nodes", "-N", help="Exactly this many nodes, with the same number of GPUs on each."),
+    ] = None
+    gpus_per_node: Annotated[
+        int | None, JOB("--gpus-per-node", help="GPUs on each node, instead of --gpus.", min=0)
+    ] = None
+    tasks: Annotated[
+        str | None,
+        JOB("-n", help="As in Slurm, how many processes: one for each GPU, or one for each node."),
     ] = None
     kinds: Annotated[
         str | None, JOB("--kinds", help="Kinds of GPU that will do, joined by commas.")
@@ -196,6 +239,10 @@ class Flags:
     ] = ()
     time_limit: Annotated[
         str | None, TIME("--time-limit", help="How long it may run: 90s, 30m, 2h, 1-12:00:00.")
+    ] = None
+    time: Annotated[
+        str | None,
+        TIME("--time", help="The time limit as in Slurm: 30 is 30 minutes; 2h works too."),
     ] = None
     deadline: Annotated[
         str | None,
@@ -276,11 +323,11 @@ class Flags:
         fields: dict[str, Any] = {
             "id": self.job_id,
             "name": self.name,
-            "gpus": None if self.gpus is None else gpus_of(self.gpus),
+            "gpus": self._gpus(),
             "nodes": self.nodes,
             "kinds": None if self.kinds is None else self.kinds.replace(",", " ").split(),
             "batch": None if self.batch is None else batch_of(self.batch),
-            "processes": None if self.processes is None else processes_of(self.processes),
+            "processes": self._processes(),
             "share": self._share(),
             "tenant": self.tenant,
             "priority": self.priority,
@@ -288,7 +335,7 @@ class Flags:
             "workdir": None if self.workdir is None else str(self.workdir.absolute()),
             "checkpoint": self._checkpoint(),
             "env": self._env() or None,
-            "time_limit_s": None if self.time_limit is None else seconds_of(self.time_limit),
+            "time_limit_s": self._time_limit_s(),
             "deadline_s": None if self.deadline is None else seconds_of(self.deadline),
             "deadline_or": self.deadline_or,
             "cpus": self.cpus,
@@ -303,6 +350,25 @@ class Flags:
         }
         more = sweep_of(self.sweep, self.array)
         return merge(more, {field: value for field, value in fields.items() if value is not None})
+
+    def _gpus(self) -> int | dict[str, int] | None:
+        if self.gpus_per_node is None:
+            return None if self.gpus is None else gpus_of(self.gpus)
+        _refuse_both("--gpus-per-node", "--gpus", self.gpus)
+        return self.gpus_per_node * (1 if self.nodes is None else self.nodes)
+
+    def _processes(self) -> int | str | None:
+        if self.tasks is None:
+            return None if self.processes is None else processes_of(self.processes)
+        _refuse_both("-n", "--processes", self.processes)
+        return tasks_of(self.tasks, self._gpus(), self.nodes or 1)
+
+    def _time_limit_s(self) -> float | None:
+        if self.time is None:
+            return None if self.time_limit is None else seconds_of(self.time_limit)
+        _refuse_both("--time", "--time-limit", self.time_limit)
+        with_unit = self.time[-1:].isalpha()
+        return seconds_of(self.time) if with_unit else slurm_seconds_of(self.time)
 
     def _env(self) -> dict[str, str]:
         variables: dict[str, str] = {}

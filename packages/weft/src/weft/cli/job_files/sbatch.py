@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
-from weft.cli.job_files.job_options import is_whole, read_array
+from weft.cli.job_files.job_options import is_whole, read_array, slurm_seconds_of
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -109,7 +109,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     memory = _memory_gb(options, nodes, cpus or tasks)
     body |= {"mem_gb": memory} if memory else {}
     if options.time:
-        body["time_limit_s"] = read_slurm_time(options.time, path)
+        body["time_limit_s"] = _read_time(options.time, path)
     if options.array:
         swept = read_array(options.array, f"{path}: --array={options.array[:60]}")
         body = {**body, **swept, "env": {**body["env"], **swept["env"]}}
@@ -127,21 +127,6 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     return body, remarks
 
 
-def read_slurm_time(text: str, path: Path) -> float:
-    """Seconds of minutes, minutes:seconds, hours:minutes:seconds, or days-hours[:...]."""
-    days, dash, clock = text.rpartition("-")
-    parts = clock.split(":")
-    numbers = [float(part) for part in parts] if all(map(is_whole, parts)) else []
-    if not numbers or len(numbers) > 3 or (dash and not is_whole(days)):
-        raise InvalidConfig(f"{path}: --time={text} is not a time of Slurm's")
-    if dash:
-        hours, minutes, seconds = [*numbers, 0.0, 0.0][:3]
-        return float(days) * 86_400 + hours * 3600 + minutes * 60 + seconds
-    if len(numbers) == 3:
-        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
-    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
-
-
 def read_dependency(text: str, path: Path) -> dict[str, list[str]]:
     """The jobs of `afterok:ID:ID,afterany:ID`, in the words of a job file."""
     after: dict[str, list[str]] = {}
@@ -154,6 +139,14 @@ def read_dependency(text: str, path: Path) -> dict[str, list[str]]:
             )
         after.setdefault(DEPENDENCIES[how], []).extend(jobs)
     return after
+
+
+def _read_time(text: str, path: Path) -> float:
+    try:
+        return slurm_seconds_of(text)
+    except InvalidConfig as error:
+        error.what = f"{path}: {error.what}"
+        raise
 
 
 class _Parser(argparse.ArgumentParser):

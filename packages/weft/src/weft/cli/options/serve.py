@@ -19,6 +19,7 @@ from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJob
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.frozen import frozen
+from weft_client.own_state import state_folder
 
 if TYPE_CHECKING:
     from weft.app.serve.live import Settings
@@ -42,8 +43,12 @@ class ServeOptions:
         ),
     ] = None
     state: Annotated[
-        Path, typer.Option(help="Folder for everything that must survive a restart.")
-    ] = Path("weft-state")
+        Path | None,
+        typer.Option(
+            help="Folder for everything that must survive a restart; default: ./weft-state if it "
+            "is in use already, and otherwise ~/.local/state/weft (XDG_STATE_HOME)."
+        ),
+    ] = None
     database: Annotated[
         str,
         typer.Option(
@@ -195,7 +200,7 @@ class ServeOptions:
 
         return Settings(
             engine=self.engine,
-            state=self.state,
+            state=self.state or state_folder(),
             database=self.database,
             host=self.host,
             port=self.port,

@@ -29,7 +29,8 @@ NO_MEANS = Means()
 ESTIMATE_MARGIN = 2.0  # times what a table says about a model: optimizers and allocators differ
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
 REQUIREMENTS = (".txt", ".in")
-MISSING = "{ echo %s >&2; exit 1; }"
+# As a shell says of a command: what is not there will not be there at the next try either.
+MISSING = "{ echo %s >&2; exit 127; }"
 
 
 @frozen
@@ -299,7 +300,9 @@ def activation(software: Software | None) -> str:
         case SoftwareKind.VENV:
             return _source(f"{name}/bin/activate", f"no virtual environment in {software.name}")
         case SoftwareKind.CONDA:
-            return f'{_need("conda")}\neval "$(conda shell.bash hook)"\nconda activate {name}'
+            absent = MISSING % quote(f"no conda environment {software.name}")
+            begin = f'{_need("conda")}\neval "$(conda shell.bash hook)"'
+            return f"{begin}\nconda activate {name} || {absent}"
         case SoftwareKind.UV if software.name.endswith(REQUIREMENTS):
             return f'{_folder(software)}\n. "$weft_env/bin/activate"'
         case SoftwareKind.UV:

@@ -92,7 +92,7 @@ log = logging.getLogger(__name__)
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
-NO_COMMAND = {126: "its command cannot be run", 127: "its command is not found"}
+NO_COMMAND = {126: "its command cannot be run", 127: "its command or environment is not found"}
 TRIES_ALIKE = 3  # early failures of one kind in a row: the next try would end alike
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (

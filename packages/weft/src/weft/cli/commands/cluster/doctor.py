@@ -15,6 +15,7 @@ from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.frozen import frozen
 from weft.plural import say_gpus
+from weft_client.own_state import state_folder
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import ServiceClient
@@ -36,8 +37,12 @@ class DoctorFinding:
 
 def doctor(
     state: Annotated[
-        Path, typer.Option(help="Folder of the service's state, if it is on this machine.")
-    ] = Path("weft-state"),
+        Path | None,
+        typer.Option(
+            help="Folder of the service's state, if it is on this machine; default: as `weft "
+            "serve` chooses it."
+        ),
+    ] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Check this machine and the service, one line per check.
@@ -50,7 +55,12 @@ def doctor(
 
     with user_errors():
         client = ServiceClient()
-        findings = [*check_service(client), *check_folders(state), *check_gpus(), check_compiled()]
+        findings = [
+            *check_service(client),
+            *check_folders(state or state_folder()),
+            *check_gpus(),
+            check_compiled(),
+        ]
     if as_json:
         print_json({"findings": findings})
     else:

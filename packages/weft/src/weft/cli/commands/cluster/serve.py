@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 from weft.cli.options.serve import ServeOptions
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
+from weft_client.own_state import HERE, address_in, running_url, state_folder, user_folder
 
 if TYPE_CHECKING:
     from weft.app.serve.standby import Standby
@@ -79,7 +81,7 @@ def serve(
 
         given = {
             name: value.absolute() if isinstance(value, Path) else value
-            for name, value in context.params.items()
+            for name, value in {**context.params, "state": options.state or state_folder()}.items()
             if name not in NOT_HERE
         }
         typer.echo(as_toml({**given, "users": given["users"] or table}), nl=False)
@@ -100,14 +102,22 @@ def serve(
         if log_folder is not None:
             logging.getLogger().addHandler(daily_log(log_folder))
         settings = options.settings(table)
-        turn = _wait_for_turn(options.state, options.database) if standby else None
+        folder = options.state or state_folder()
+        if not standby and (running := running_url(folder)):
+            raise InvalidConfig(
+                f"your service with its state in {folder} is running already, at {running}",
+                hint="`weft jobs` finds it; for a second service, give both --state and --port",
+            )
+        turn = _wait_for_turn(folder, options.database) if standby else None
+        with ExitStack() as address:
 
-        def ready(url: str) -> None:
-            if turn is not None:
-                turn.release()
-            announce(url, settings.state)
+            def ready(url: str) -> None:
+                if turn is not None:
+                    turn.release()
+                address.enter_context(address_in(folder, url))
+                announce(url, folder, named=options.state is not None)
 
-        run(settings, ready=ready, invite=announce_joining)
+            run(settings, ready=ready, invite=announce_joining)
 
 
 def _wait_for_turn(state: Path, database: str) -> Standby:
@@ -135,9 +145,14 @@ def daily_log(folder: Path) -> logging.Handler:
     return made
 
 
-def announce(url: str, state: object) -> None:
+def announce(url: str, state: Path, *, named: bool = True) -> None:
     """Print where the service is, for people and for the parent process."""
-    typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
+    typer.echo(f"weft serves {url} (API: {url}/docs), state in {state.absolute()}")
+    if not named and state == HERE:
+        typer.echo(
+            f"this folder has a {state} from before, so it is used; elsewhere the default is "
+            f"{user_folder()}"
+        )
     typer.echo(
         "Ctrl-C stops the service; jobs keep running, and the service finds them when it starts "
         "again"

@@ -10,19 +10,22 @@ import typer
 from weft.cli.options import shared as o
 from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.cli.view.errors import user_errors
+from weft_client.own_state import state_folder
 
 state = typer.Typer(
     help="Check, back up, restore and prune what the service keeps.",
     no_args_is_help=True,
     add_completion=False,
 )
-Folder = Annotated[Path, typer.Option("--state", help="The service's folder.")]
-HERE = Path("weft-state")
+Folder = Annotated[
+    Path | None,
+    typer.Option("--state", help="The service's folder; default: as `weft serve` chooses it."),
+]
 MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @state.command()
-def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
+def check(folder: Folder = None, as_json: o.AsJson = False) -> None:
     """Check that log, snapshots and folders are intact; the service may keep running."""
     from dataclasses import asdict
 
@@ -30,7 +33,7 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        findings = check_state(folder)
+        findings = check_state(folder or state_folder())
     if as_json:
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
@@ -47,24 +50,25 @@ def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
 @state.command()
 def backup(
     target: Annotated[Path, typer.Argument(help="A new folder for the copy.")],
-    folder: Folder = HERE,
+    folder: Folder = None,
 ) -> None:
     """Copy log and settings to a new folder; the service may keep running."""
     from weft.app.state.upkeep import make_backup
 
     with user_errors():
-        made = make_backup(folder, target)
+        made = make_backup(folder or state_folder(), target)
     typer.echo(f"{target}: {len(made.files)} files, the log up to event {made.last}")
 
 
 @state.command()
 def restore(
     source: Annotated[Path, typer.Argument(help="What `weft state backup` made.")],
-    folder: Folder = HERE,
+    folder: Folder = None,
 ) -> None:
     """Restore a backup into a folder without a log; nothing is overwritten."""
     from weft.app.state.upkeep import restore_backup
 
+    folder = folder or state_folder()
     with user_errors():
         made, files = restore_backup(source, folder)
     typer.echo(f"{folder}: {', '.join(files)} brought back, the log up to event {made.last}")
@@ -72,7 +76,7 @@ def restore(
 
 @state.command()
 def prune(
-    folder: Folder = HERE,
+    folder: Folder = None,
     keep_days: KeepDays = 90.0,
     keep_jobs: KeepJobs = 100_000,
     keep_gb: KeepGigabytes = 0.0,
@@ -93,6 +97,7 @@ def prune(
     from weft.cli.view.screen import print_json
     from weft.runtime.recovery.retention import Keep
 
+    folder = folder or state_folder()
     with user_errors():
         limits = Keep(keep_days, keep_jobs, keep_gb, keep_events)
         pruned = find_prunable(folder, limits) if dry_run else remove(folder, limits)
@@ -107,19 +112,19 @@ def prune(
 
 
 @state.command("accept-loss")
-def accept_loss(folder: Folder = HERE) -> None:
+def accept_loss(folder: Folder = None) -> None:
     """Continue without the events missing from the log; what they recorded is lost for good."""
     from weft.app.state.upkeep import accept_loss as accept
 
     with user_errors():
-        lost = accept(folder)
+        lost = accept(folder or state_folder())
     typer.echo(f"{len(lost)} events are missing for good" if lost else "no event is missing")
 
 
 @state.command()
 def downgrade(
     to: Annotated[str, typer.Option("--to", help="The version of weft to go back to.")],
-    folder: Folder = HERE,
+    folder: Folder = None,
     database: Annotated[
         str,
         typer.Option(help="The log is in this PostgreSQL database.", metavar="postgresql://..."),
@@ -128,6 +133,7 @@ def downgrade(
     """Give the log the format of an earlier version, so that it can serve; nothing is lost."""
     from weft.app.state.upkeep import downgrade_log
 
+    folder = folder or state_folder()
     with user_errors():
         version, lacks = downgrade_log(folder, database, to)
     typer.echo(f"weft {version} can go on with {database or folder}")

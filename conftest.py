@@ -25,6 +25,15 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # Tests run side by side; threads of PyTorch and scikit-learn that wait must not keep cores busy.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Services that name no folder keep their state in the user's: each test is a user of its own.
+HOMES = tempfile.TemporaryDirectory(prefix="weft-users-", ignore_cleanup_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give each test a folder for state of its own; the developer's service is not found either."""
+    os.environ["XDG_STATE_HOME"] = str(Path(HOMES.name) / f"{abs(hash(item.nodeid)):x}")
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print why tests were skipped, a line for each reason with the number of its tests."""

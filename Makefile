@@ -1,18 +1,23 @@
 # Every target does its own set-up; a machine needs Python 3.11 or newer and make.
 PYTHON ?= python3
 VENV := .venv
+export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ALL := $(VENV)/.all
 DEMO := $(VENV)/.demo
 REPORT := $(VENV)/.report
 CORE := $(VENV)/.core
 PROJECTS := $(wildcard packages/*/pyproject.toml)
 NATIVE := packages/weft/build_native.py $(wildcard packages/weft/src/weft/native/*.[ch])
-# Many tests wait for real jobs: half as many workers again as there are cores.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
+# What needs no service of its own, no engine, browser or PyTorch; most tests of the rest wait for real jobs.
+FAST := packages/weft packages/weft-papers packages/weft-client tests/data tests/golden tests/house tests/policies tests/property
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/pytest -q --dist worksteal
+WAITING := -n $(shell expr $(CORES) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-drawn test-engines test-pure lint lint-js lint-js-here packages bench docs house mutants pins clean
+.PHONY: help up compare test test-all test-slow test-drawn test-engines test-pure lint lint-all lint-js lint-js-here packages bench docs house mutants pins clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -25,32 +30,36 @@ compare: $(REPORT) ## compare four policies on a built-in workload, with a repor
 	$(BIN)/weft compare philly --jobs 400 --load 1.1 --report out/report.html
 	@echo "open out/report.html in a browser; more: $(BIN)/weft --help"
 
-test: lint       ## lint, types and the fast tests
+test: lint       ## style, types and the tests that need no service, engine or browser
 	@$(BIN)/python -m benchmarks.house
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+	@$(PYTEST) -n $(CORES) -m "not slow and not torch" $(FAST)
 
-test-all: $(READY) ## every test, the slow ones too
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough
+test-all: lint-all ## and all others that take seconds: services, engines, browsers, trainings
+	@$(PYTEST) $(WAITING) -m "not slow"
 
-test-drawn: $(READY) ## properties once more, with cases that nobody has tried
-	CI=true $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "hypothesis and not slow" packages tests/property
+test-slow: $(ALL) ## soaks, statistics, and many more random cases; hours
+	$(PYTEST) $(WAITING) --hypothesis-profile=thorough
 
-test-pure: $(READY) ## policies, simulations and numbers with everything in Python, nothing compiled
-	WEFT_PURE=1 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow" packages/weft/tests packages/weft-papers tests/golden tests/policies tests/property
+test-drawn: $(ALL) ## properties once more, with cases that nobody has tried
+	CI=true $(PYTEST) $(WAITING) -m "hypothesis and not slow" packages tests/property
 
-test-engines: $(READY) ## the contract of engines on throw-away clusters of this machine
+test-pure: $(ALL) ## policies, simulations and numbers with everything in Python, nothing compiled
+	WEFT_PURE=1 $(PYTEST) $(WAITING) -m "not slow" packages/weft/tests packages/weft-papers tests/golden tests/policies tests/property
+
+test-engines: $(ALL) ## the contract of engines on throw-away clusters of this machine
 	$(BIN)/pytest -q tests/engines tests/integration/test_local_engine.py tests/integration/test_fleet_engine.py
 
-lint: $(READY) $(CORE) ## style and types, these with all extras and with none
+lint: $(READY)   ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	@test -d .mypy_cache/core || { mkdir .mypy_cache/core && cp -r .mypy_cache/3.* .mypy_cache/core; }  # most is the same
-	$(BIN)/mypy --python-executable $(VENV)/core/bin/python --cache-dir .mypy_cache/core --exclude '/(tests|published)(/|\.py|_)' packages/*/src
 	@$(MAKE) --no-print-directory lint-js-here
 
-$(CORE): $(READY)
-	@$(BIN)/python .ci/environment.py core && touch $@
+# Types are the same whatever is installed: with what `make test` has, with all extras, and with none.
+lint-all: $(ALL) $(CORE)
+	$(BIN)/mypy --cache-dir .mypy_cache/all
+	@test -d .mypy_cache/core || { mkdir .mypy_cache/core && cp -r .mypy_cache/all/3.* .mypy_cache/core; }  # most is the same
+	$(BIN)/mypy --python-executable $(VENV)/core/bin/python --cache-dir .mypy_cache/core --exclude '/(tests|published)(/|\.py|_)' packages/*/src
 
 PRETTIER := npx --yes prettier@3.9.10
 ESLINT := npx --yes eslint@9.39.5
@@ -67,7 +76,7 @@ lint-js-here:
 packages:        ## build the wheel and the sdist and try them in an empty environment
 	PYTHON=$(PYTHON) bash .ci/packages
 
-bench: $(READY)  ## speed and fidelity, ours beside baselines
+bench: $(ALL)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks
 
 mutants: $(READY)   ## plant mistakes in a policy, one at a time: make mutants POLICY=themis
@@ -79,7 +88,7 @@ house: $(READY)  ## lines of each distribution, now and before
 docs: $(READY)   ## make the reference pages from the code
 	$(BIN)/python docs/make_reference.py
 
-# What `make up`, reports and tests need, each in `.venv`; a stamp says that it is there.
+# What `make up`, reports and tests need, all in one folder; a stamp says that it is there.
 SET_UP = $(CHECK_PYTHON) && $(PYTHON) .ci/environment.py
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
   { echo "Weft needs Python 3.11 or newer, and $(PYTHON) is none: name another, as in \`make up PYTHON=python3.12\`"; exit 1; }
@@ -91,7 +100,10 @@ $(REPORT): $(INPUTS)
 	@$(SET_UP) report && touch $@ $(DEMO)
 
 $(READY): $(INPUTS)
-	@$(SET_UP) test && touch $@ $(DEMO) $(REPORT)
+	@$(SET_UP) test && touch $@
+
+$(ALL): $(INPUTS)
+	@$(SET_UP) all && touch $@ $(READY) $(DEMO) $(REPORT)
 
 pins:            ## pin the newest versions of all packages that tests use
 	$(PYTHON) .ci/environment.py pins

@@ -1,6 +1,6 @@
 """Make the environment in `.venv`, a line with a bar for each stage; pip's own words go into a log.
 
-python .ci/environment.py up | report | test | pins
+python .ci/environment.py up | report | test | all | pins
 .venv/bin/python .ci/environment.py core    # inside it, an environment without any extra
 """
 
@@ -16,17 +16,23 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-VENV = Path(".venv")
+VENV = Path(os.environ.get("VENV", ".venv"))
 LOG = VENV / "set-up.log"
 PINS = Path("tests/constraints.txt")
-EXTRAS = {"up": "papers,serve,train", "report": "papers,report,serve,train", "test": "dev"}
+EXTRAS = {
+    "up": "papers,serve,train",
+    "report": "papers,report,serve,train",
+    "test": "test",
+    "all": "dev",
+}
+WITHOUT_TORCH = ("test",)
 # For Linux PyPI has PyTorch with 3 GB of libraries for GPUs; PyTorch's own index has it without.
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 COMPILE = "apt-get install gcc python3-dev, then .venv/bin/python packages/weft/build_native.py"
 HEAD = """# The versions of the last tests, as `make pins` wrote them; users may have others.
 # What `make up` installs:
 """
-NEXT = "# And what `make test` installs besides:"
+NEXT = "# And what `make test` and `make test-all` install besides:"
 WIDTH = 24
 NAMED = re.compile(r"^\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)", re.MULTILINE)
 GOT = re.compile(
@@ -86,7 +92,8 @@ class Bar:
 def read_pins(level: str) -> set[str]:
     """Names of the packages that `level` installs: the file's first part for `up`, or all."""
     first, rest = PINS.read_text().split(NEXT)
-    return set(re.findall(r"^([\w-]+)==", first if level != "test" else first + rest, re.M))
+    text = first if level in ("up", "report") else first + rest
+    return set(re.findall(r"^([\w-]+)==", text, re.M))
 
 
 def how_far(log: str, pins: set[str], installed: int) -> float:
@@ -150,7 +157,7 @@ def make_venv() -> None:
     python = VENV / "bin/python"
     if python.exists() and not subprocess.run([python, "-c", ""], check=False).returncode:
         return
-    bar = Bar("an environment in .venv")
+    bar = Bar(f"an environment in {VENV}")
     made = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", VENV], capture_output=True, text=True, check=False
     )
@@ -173,9 +180,10 @@ def wants_cpu_build() -> bool:
 
 def projects(level: str) -> list[str]:
     """Our distributions, each editable; the first has the extras."""
-    others = sorted(path.parent for path in Path("packages").glob("*/pyproject.toml"))
     first = Path("packages/weft")
-    paths = [f"./{first}[{EXTRAS[level]}]", *(f"./{path}" for path in others if path != first)]
+    left_out = {first, *([Path("packages/weft-train")] if level in WITHOUT_TORCH else [])}
+    found = {path.parent for path in Path("packages").glob("*/pyproject.toml")}
+    paths = [f"./{first}[{EXTRAS[level]}]", *(f"./{path}" for path in sorted(found - left_out))]
     return [word for path in paths for word in ("--editable", path)]
 
 
@@ -183,10 +191,11 @@ def install(level: str) -> None:
     """Everything of one level."""
     make_venv()
     pinned = ("--constraint", str(PINS))
-    if wants_cpu_build():
+    if level not in WITHOUT_TORCH and wants_cpu_build():
         fast = ("--timeout=10", "--retries=0", "--index-url", CPU_INDEX)
         pip("PyTorch without GPUs", "up", *fast, *pinned, "torch", optional=True)
     names = {"up": "Weft, service and PyTorch", "report": "reports", "test": "Weft and its tests"}
+    names["all"] = "frameworks and engines"
     pip(names[level], level, *pinned, *projects(level))
     ask = [str(VENV / "bin/python"), "-c", "from weft.native import why_not; print(why_not)"]
     why_not = subprocess.run(ask, capture_output=True, text=True, check=True).stdout
@@ -200,7 +209,7 @@ def write_pins() -> None:
         python = f"{folder}/bin/python"
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         parts: list[list[str]] = [[]]
-        for level in ("up", "test"):
+        for level in ("up", "all"):
             command = [python, "-m", "pip", "install", "--no-compile", *projects(level)]
             subprocess.run(command, check=True)
             freeze = [python, "-m", "pip", "freeze", "--exclude-editable"]
@@ -211,7 +220,7 @@ def write_pins() -> None:
 
 
 def make_core() -> None:
-    """An environment of links in `.venv/core`: what Weft needs without extras, and type stubs."""
+    """An environment of links in `core` of it: what Weft needs without extras, and type stubs."""
     core = VENV / "core"
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", core], check=True)
     (site,) = core.glob("lib/python*/site-packages")

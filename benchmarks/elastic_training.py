@@ -108,7 +108,7 @@ def train_huggingface(folder: str, attempt: Attempt, seed: int) -> None:
 
     notes = Notes(folder, attempt)
 
-    class Model(tf.PreTrainedModel):  # type: ignore[misc]
+    class Model(tf.PreTrainedModel):  # type: ignore[misc, unused-ignore]
         config_class = tf.PretrainedConfig
 
         def __init__(self, config: Any) -> None:
@@ -120,7 +120,7 @@ def train_huggingface(folder: str, attempt: Attempt, seed: int) -> None:
             logits = self.inner(picture)
             return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
-    class Watch(tf.TrainerCallback):  # type: ignore[misc]
+    class Watch(tf.TrainerCallback):  # type: ignore[misc, unused-ignore]
         def on_step_begin(self, _args: Any, state: Any, _control: Any, **held: Any) -> None:
             notes.step(state.global_step, held["optimizer"].param_groups[0]["lr"])
 
@@ -154,7 +154,7 @@ def train_lightning(folder: str, attempt: Attempt, seed: int) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
 
-    class Model(pl.LightningModule):  # type: ignore[misc]
+    class Model(pl.LightningModule):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.inner = make_cnn()

@@ -155,7 +155,7 @@ def with_huggingface(out: str) -> dict[str, Any]:
 def lightning_model(pl: Any, line: torch.nn.Module, lr: float) -> Any:
     """What Lightning trains `line` by, with the mean loss of every epoch in `losses`."""
 
-    class Model(pl.LightningModule):  # type: ignore[misc]
+    class Model(pl.LightningModule):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.line, self.losses = line, list[float]()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 from typer.testing import CliRunner
 
 from weft.cli.main import cli
@@ -34,6 +35,7 @@ PAGES = sorted(p for p in ROOT.rglob("*.md") if shipped(p.relative_to(ROOT).part
 FENCE = re.compile(r"(?:<!-- file: (\S+) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 MILLISECONDS = re.compile(r" +\d+\.\d+ ms")
+TORCH = re.compile(r"^\s*(import|from) (torch|weft_train|weft\.train)\b", re.MULTILINE)
 ENDLESS = ("serve", "top", "mcp")
 
 
@@ -53,8 +55,12 @@ def blocks(page: Path) -> Iterator[Block]:
         end = match.end()
 
 
-def played() -> list[Path]:
-    return [p for p in PAGES if any(b.language in ("console", "python") for b in blocks(p))]
+def played() -> Iterator[ParameterSet]:
+    for page in PAGES:
+        texts = [block.text for block in blocks(page) if block.language in ("console", "python")]
+        if texts:
+            marks = [pytest.mark.torch] if any(map(TORCH.search, texts)) else []
+            yield pytest.param(page, marks=marks, id=name_of(page))
 
 
 def name_of(page: Path) -> str:
@@ -84,7 +90,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", played(), ids=name_of)
+@pytest.mark.parametrize("page", [*played()])
 def test_a_page_does_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

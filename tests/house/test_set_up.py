@@ -72,12 +72,25 @@ def test_a_failure_is_one_sentence(script: ModuleType, log: str, words: str) -> 
 def test_every_package_that_tests_name_is_pinned(script: ModuleType) -> None:
     project = tomllib.loads((ROOT / "packages/weft/pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    first, *others = extras["dev"]
-    included = first.removeprefix("weft[").removesuffix("]").split(",")
-    parts = [others, project["dependencies"], *(extras[name] for name in included)]
-    names = {script.re.match(r"[\w-]+", word)[0].lower() for part in parts for word in part}
 
+    def names(extra: str) -> set[str]:
+        first, *others = extras[extra]
+        included = first.removeprefix("weft[").removesuffix("]").split(",")
+        parts = [others, *(names(name) if name == "test" else extras[name] for name in included)]
+        words = [word for part in parts for word in part]
+        return {script.re.match(r"[\w-]+", word)[0].lower() for word in words}
+
+    wanted = names("dev") | {word.split(">")[0] for word in project["dependencies"]}
+    assert names("test") < wanted
     assert (
-        not names - script.read_pins("test") - {"weft", "weft-client", "weft-papers", "weft-train"}
+        not wanted - script.read_pins("all") - {"weft", "weft-client", "weft-papers", "weft-train"}
     )
-    assert {"torch", "fastapi"} <= script.read_pins("up") < script.read_pins("test")
+    assert {"torch", "fastapi"} <= script.read_pins("up") < script.read_pins("all")
+
+
+def test_the_fast_tests_need_no_pytorch(script: ModuleType) -> None:
+    installed = script.projects("test")
+
+    assert "./packages/weft-papers" in installed
+    assert "./packages/weft-train" not in installed
+    assert "./packages/weft-train" in script.projects("all")

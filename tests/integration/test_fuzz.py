@@ -1,6 +1,6 @@
 """Random event files, request bodies and job files; the service lives and others' jobs end.
 
-`make test` runs 2,000 bodies, 500 event files and 500 job files; `make test-all` 10,000 of each.
+`make test-all` runs 2,000 bodies, 500 event files and 500 job files, `make test-slow` 10,000 each.
 Reports have the same in `test_hostile_messages.py`: 1,200, and 10,000 for each of four policies.
 Seeds are fixed.
 """

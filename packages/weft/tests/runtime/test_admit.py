@@ -182,14 +182,17 @@ def test_who_names_the_exit_codes_to_retry_is_believed() -> None:
     assert fail(ledger, [5.0] * 5, code=75) == [True] * 4 + [False]
 
 
-@pytest.mark.parametrize(("code", "words"), [(126, "cannot be run"), (127, "is not found")])
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(126, "command cannot be run"), (127, "command or environment is not found")],
+)
 def test_a_command_that_is_not_there_is_not_tried_again(code: int, words: str) -> None:
     failed = Failed(A, 1, f"rank 0 ended with exit code {code}", code=code)
 
     judged = judge_failure(failed, submitted(retries=3).jobs[A])
 
     assert not judged.retry
-    assert judged.reason.startswith(f"its command {words}, so it is not tried again: rank 0 ended")
+    assert judged.reason.startswith(f"its {words}, so it is not tried again: rank 0 ended")
     assert judge_failure(replace(failed, code=1), submitted(retries=3).jobs[A]).retry
     wished = Job(A, launch=Launch(("x",), retries=3, retry_on=(code,)))
     ledger = Ledger()

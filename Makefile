@@ -61,6 +61,9 @@ lint-all: $(ALL) $(CORE)
 	@test -d .mypy_cache/core || { mkdir .mypy_cache/core && cp -r .mypy_cache/all/3.* .mypy_cache/core; }  # most is the same
 	$(BIN)/mypy --python-executable $(VENV)/core/bin/python --cache-dir .mypy_cache/core --exclude '/(tests|published)(/|\.py|_)' packages/*/src
 
+$(CORE): $(ALL)
+	@$(BIN)/python .ci/environment.py core && touch $@
+
 PRETTIER := npx --yes prettier@3.9.10
 ESLINT := npx --yes eslint@9.39.5
 SCRIPTS := "packages/weft/src/weft/service/web/js/**/*.js" packages/weft/src/weft/report/page.js docs/reference/which-policy.js

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -94,3 +96,16 @@ def test_the_fast_tests_need_no_pytorch(script: ModuleType) -> None:
     assert "./packages/weft-papers" in installed
     assert "./packages/weft-train" not in installed
     assert "./packages/weft-train" in script.projects("all")
+
+
+def test_every_target_can_be_made() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M)
+    assert {"up", "test", "test-all"} <= set(targets)
+
+    for target in targets:
+        # In an environment that is not there, every rule on the way is needed.
+        dry = subprocess.run(
+            ["make", "-n", target, "VENV=.no-environment", "PRETTIER=true", "ESLINT=true"],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert dry.returncode == 0, dry.stderr

@@ -76,12 +76,13 @@ def test_an_error_in_the_environments_own_sitecustomize_is_told_as_ever(tmp_path
 
 def test_usercustomize_runs(tmp_path: Path) -> None:
     (tmp_path / "usercustomize.py").write_text("print('user')\n")
-    probe = "import site; print(site.ENABLE_USER_SITE)"
-    env = {"PYTHONPATH": str(tmp_path)}
-    if run_python(probe, env=env).out.endswith("False\n"):
-        pytest.skip("this Python has no user site")
+    base = getattr(sys, "_base_executable", sys.executable)  # environments have no user site
 
-    assert run_python("", env=env).out == "user\n"
+    ran = run(
+        [base, "-c", "import site; print(site.ENABLE_USER_SITE)"], {"PYTHONPATH": str(tmp_path)}
+    )
+
+    assert ran.out == "user\nTrue\n"
 
 
 def test_a_script_that_crashes_crashes_alike() -> None:

@@ -182,7 +182,6 @@ class LocalEngine(FleetEngine):
         return replace(health, ok=False, reason=reasons)
 
     async def nodes(self) -> Sequence[Node]:
-        """The one machine there is."""
         return [self._machine.node]
 
     def check(self, job: Job) -> None:
@@ -218,7 +217,6 @@ class LocalEngine(FleetEngine):
         self._opened = True
 
     async def close(self) -> None:
-        """Stop listening; agents go on."""
         await super().close()
         if not self._loop.watched:
             self._tokens.end()
@@ -243,7 +241,6 @@ class LocalEngine(FleetEngine):
     # ---- attempts from before a restart
 
     def _resume(self, key: Key) -> bool:
-        """Watch it again, spoilt or not; False if it never was prepared."""
         folder = folder_of(self.state, *key)
         if not (folder / SPEC).exists():
             return False

@@ -21,7 +21,6 @@ class LawfulWatch(LogWatch):
         self._known: set[tuple[str, str]] = set()  # reported once, not at every line
 
     def after(self, replay: PlayedLog, line: LogLine) -> None:
-        """Check the events of the line."""
         event = line.event
         if isinstance(event, facts.Decided) and event.changes:
             self._promises(replay, event.changes)

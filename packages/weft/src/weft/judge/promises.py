@@ -36,7 +36,6 @@ class PromiseWatch(LogWatch):
         self._deadlines: dict[str, str] = {}  # and who promised them
 
     def after(self, replay: PlayedLog, line: LogLine) -> None:
-        """Look at what the line touches."""
         event = line.event
         if isinstance(event, facts.Observed):
             self._slow[event.job] = max(self._slow.get(event.job, 0.0), event.broken_s)

@@ -191,13 +191,11 @@ class Agent:
         return plan.warm
 
     def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
-        """One more rank, beside those that train."""
         plan = plan_command(spec, self._port, warm=self._run_script is not None)
         self._enclosure.lift_memory_limit()
         self._start_rank(local, plan, spec, number, env)
 
     def tell(self, number: int, message: FromAgent) -> None:
-        """Say something to a rank."""
         self._lines.send(number, message)
 
     def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:

@@ -70,7 +70,6 @@ class LearntCosts(Remembering[CostsSeen]):
         self._known.clear()
 
     def observe_able(self, job: Job, state_gb: float) -> None:
-        """A job can change its devices as it trains."""
         if self.memory.able.get(model_of(job)) != state_gb:
             self.memory.able[model_of(job)] = state_gb
             self._known.clear()
@@ -82,7 +81,6 @@ class LearntCosts(Remembering[CostsSeen]):
     def observe_pause(
         self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
     ) -> None:
-        """A job paused for so long when its new processes were sent `state_gb`."""
         _keep(self.memory.pauses.setdefault(kind, []), (state_gb, pause_s))
         if prepare_s:
             _keep(self.memory.ready.setdefault(f"{kind}/{model_of(job)}", []), prepare_s)
@@ -94,7 +92,6 @@ class LearntCosts(Remembering[CostsSeen]):
     # ---- answers
 
     def costs(self, job: Job, kind: str) -> Costs:
-        """Return the costs of a job on a GPU kind."""
         key = (model_of(job), kind)
         if key not in self._known:
             self._known[key] = self._costs(job, kind)

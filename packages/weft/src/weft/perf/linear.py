@@ -64,7 +64,6 @@ class LinearBeliefs(NoPairs, NothingLearnt):
         return np.array(table.column(Column.MAX))
 
     def restart_s(self, table: JobTable) -> Floats:
-        """Return the restart cost of each row's model."""
         models = [job.model for job in table.jobs]
         costs = {model: restart_s(model) for model in set(models)}
         return np.array([costs[model] for model in models])

@@ -73,7 +73,6 @@ class ByJob(PointPredictor, ABC):
         return False
 
     def remaining(self, table: JobTable, now: float) -> Floats:
-        """Seconds left of each row."""
         ran = table.ran(now)
         total = np.array([self._estimate(job) for job in table.jobs], dtype=float)
         return np.where(total > ran, total - ran, np.maximum(ran, 1.0))

@@ -87,7 +87,6 @@ class EndedTable:
                 self._owner.execute(PUT, _cells(row))
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
-        """Drop rows from a number on, and of these jobs."""
         with self._writing("ended jobs"):
             self._owner.execute("DELETE FROM ended_jobs WHERE number >= ?", (number,))
             self._drop(jobs)
@@ -101,7 +100,6 @@ class EndedTable:
         return EndedJob(*rows[0]) if rows else None
 
     def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
-        """Return the outcomes of these jobs, those that are not here left out."""
         every: list[JobId] = [*jobs]
         known: dict[JobId, str] = {}
         for start in range(0, len(every), ASKED_AT_ONCE):
@@ -141,7 +139,6 @@ class EndedTable:
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
-        """Return the jobs that ended first."""
         return self._reading.ask(OLDEST, (NO_LIMIT if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
@@ -157,14 +154,12 @@ class EndedTable:
         return [app for (app,) in self._reading.ask(APPS, values)]
 
     def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """The first jobs of an app, in order of submission."""
         values = {"app": app, "limit": limit, "tenant": tenant}
         return [job for (job,) in self._reading.ask(OF_APP, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
-        """The last that were submitted, newest first."""
         also = {"tenant": tenant, "user": user}
         words = " AND ".join(
             f'"{name}" = :{name}' for name, held in also.items() if held is not None

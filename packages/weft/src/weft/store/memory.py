@@ -26,7 +26,6 @@ class MemoryStore:
         self._cut = 0
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
-        """Keep them; the number of the last."""
         for at, event in events:
             readable_line(at, event)  # as the file would refuse it
         with self.appends.measured():
@@ -40,7 +39,6 @@ class MemoryStore:
         return [*islice(kept, limit)]
 
     def last(self) -> int:
-        """The number of the last event."""
         return len(self._events)
 
     def set_aside(self, seq: int, why: str) -> None:
@@ -48,13 +46,11 @@ class MemoryStore:
         self._aside[seq] = why
 
     def aside(self) -> dict[int, str]:
-        """Rows that are skipped, and why."""
         return dict(self._aside)
 
     def about_job(
         self, job: JobId, limit: int, until: float | None = None
     ) -> list[tuple[int, float, Event]]:
-        """The last events that name a job."""
         past = inf if until is None else until
         return [row for row in self.since(0) if names(row[2], job) and row[1] <= past][-limit:]
 
@@ -68,7 +64,6 @@ class MemoryStore:
         self._bases[seq] = (at, base)
 
     def bases(self) -> list[tuple[int, float]]:
-        """Numbers and times of all bases."""
         return [(seq, at) for seq, (at, _) in sorted(self._bases.items())]
 
     def base(self) -> tuple[int, bytes] | None:
@@ -76,7 +71,6 @@ class MemoryStore:
         return None if not self._cut else (self._cut, self._bases[self._cut][1])
 
     def compact(self, seq: int) -> None:
-        """Forget all events up to `seq`."""
         self._cut = seq
         self._bases = {base: kept for base, kept in self._bases.items() if base >= seq}
 

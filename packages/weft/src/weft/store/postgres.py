@@ -99,7 +99,6 @@ class PostgresSession:
             return self._db.execute(_translate(words), values or None)
 
     def executemany(self, words: str, rows: Any, /) -> None:
-        """Run one statement with each of several rows."""
         with self._saying(), self._db.cursor() as cursor:
             cursor.executemany(_translate(words), rows)
 
@@ -305,7 +304,6 @@ class PostgresStore(SqlLog):
         lease.compare(token, self._token)
 
     def beat(self) -> None:
-        """Say that its owner is well; Superseded if another has taken the lease."""
         try:
             if self._beats is None or self._beats.broken:
                 self._beats = PostgresSession(self._address, durable=False)
@@ -332,11 +330,9 @@ class PostgresPlace:
         self._session = PostgresSession(address)
 
     def is_first(self) -> bool:
-        """Return true if no other standby waits before us."""
         return self._session.lock(WAITS)
 
     def is_free(self) -> bool:
-        """Return true if no service leads."""
         if free := self._session.lock(LEADS):
             self._session.execute("SELECT pg_advisory_unlock(?)", (LEADS,))
         return free
@@ -370,7 +366,6 @@ class PostgresPlace:
             return bool(taken)
 
     def close(self) -> None:
-        """Let the next in line wait."""
         self._session.close()
 
 

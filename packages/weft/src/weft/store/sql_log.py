@@ -136,12 +136,10 @@ class SqlLog(ABC):
         return readable if readable or not rows else self.since(rows[-1][0], limit)
 
     def last(self) -> int:
-        """The number of the last event that was ever appended."""
         with self._lock:
             return self._last()
 
     def set_aside(self, seq: int, why: str) -> None:
-        """Take a row out of the log, and keep it with the reason."""
         log.error("event=%d set aside: %s", seq, why)
         with self._all_or_nothing(f"event {seq}"):
             self._db.execute(SET_ASIDE, (why, seq))
@@ -150,7 +148,6 @@ class SqlLog(ABC):
             self._db.execute("DELETE FROM events WHERE seq = ?", (seq,))
 
     def aside(self) -> dict[int, str]:
-        """Rows that are not in the log any more, and why."""
         with self._lock:
             return dict(self._db.execute("SELECT seq, why FROM set_aside ORDER BY seq").fetchall())
 
@@ -231,12 +228,10 @@ class SqlLog(ABC):
         return None if row is None else (int(row[0]), bytes(row[1]))
 
     def keep_base(self, seq: int, at: float, base: bytes) -> None:
-        """Keep a snapshot that the log can go on from, should it be cut there."""
         with self._all_or_nothing("a base"):
             self._db.execute(KEEP_BASE, (seq, at, base))
 
     def bases(self) -> list[tuple[int, float]]:
-        """Numbers and times of all bases, oldest first."""
         with self._lock:
             return [*self._db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()]
 

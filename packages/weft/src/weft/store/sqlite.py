@@ -51,7 +51,6 @@ class SqliteReader:
         self._open: list[sqlite3.Connection] = []
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer."""
         try:
             return self._connection().execute(words, values).fetchall()
         except sqlite3.OperationalError:
@@ -146,14 +145,12 @@ class SqliteStore(SqlLog):
             self._db.execute("VACUUM")
 
     def beat(self) -> None:
-        """Say that its owner is well; Superseded if another has taken the lease."""
         try:
             lease.beat(self.path, self._token)
         except sqlite3.Error as error:  # a full disk, such as appends meet as well
             raise StoreError(f"the lease was not renewed: {error}") from error
 
     def close(self) -> None:
-        """Let go of the file, so that another process may own it."""
         self._reading.close()
         self._db.close()
         os.close(self._owned)

@@ -55,7 +55,6 @@ class HintedOrAlike:
         return np.where(trusted, hinted, alike)
 
     def ranges(self, table: JobTable, now: float) -> Floats:
-        """Rows x 3: from, about, to."""
         trusted = _trusted(self._hinted.remaining(table, now))[:, None]
         hinted, alike = (predictor.ranges(table, now) for predictor in (self._hinted, self._alike))
         return np.where(trusted, hinted, alike)
@@ -69,7 +68,6 @@ class HintedOrAlike:
         return drawn
 
     def index(self, table: JobTable, now: float) -> Floats:
-        """The highest chance to end per second of execution."""
         trusted = _trusted(self._hinted.remaining(table, now))
         return np.where(trusted, self._hinted.index(table, now), self._alike.index(table, now))
 
@@ -85,21 +83,17 @@ class HintedOrAlike:
         return np.where(_trusted(hinted), table.ran(now) + hinted, np.inf)
 
     def risk(self, job: Job) -> Risk:
-        """The chance to fail, by the last ends alike."""
         return self._alike.risk(job)
 
     def basis(self, job: Job) -> Basis:
-        """Its hint, or the jobs that it is like."""
         if job.hints.get("duration_s"):
             return Basis("its hint duration_s", 1, 1.0, 1.0)
         return self._alike.basis(job)
 
     def scores(self) -> Calibration:
-        """Scores of predictions without hints."""
         return self._alike.scores()
 
     def note_submitted(self, job: Job, now: float) -> None:
-        """Predict now what is scored at its end."""
         self._alike.note_submitted(job, now)
 
     def learn(self, ended: Ended) -> None:

@@ -120,7 +120,6 @@ class Knowledge:
             self.predictor.note_submitted(job, now)
 
     def save(self) -> dict[str, Any]:
-        """Everything learnt, as values that JSON has."""
         return {name: part.save() for name, part in self._parts()}
 
     def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> set[str]:

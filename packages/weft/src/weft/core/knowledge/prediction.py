@@ -101,24 +101,19 @@ class PointPredictor(ABC):
         return np.maximum(self.remaining(table, now), LEAST_S)
 
     def ranges(self, table: JobTable, now: float) -> Floats:
-        """Rows x 3: from, about, to of a range that should hold for 80 % of jobs."""
         return self.quantiles(table, now)
 
     def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
-        """One possible future of each row; infinite where nothing is known."""
         noise = np.exp(POINT_SIGMA * rng.standard_normal(len(table)))
         return np.maximum(self.remaining(table, now), LEAST_S) * noise
 
     def index(self, table: JobTable, now: float) -> Floats:
-        """Chance to end per second of execution; 0 where nothing is known."""
         return 1.0 / np.maximum(self.remaining(table, now), LEAST_S)
 
     def index_at(self, table: JobTable, now: float, attained: Floats) -> Floats:
-        """The index once each row has executed for so long, rows x times."""
         return 1.0 / np.maximum(self.known_lengths(table, now)[:, None] - attained, LEAST_S)
 
     def known_lengths(self, table: JobTable, now: float) -> Floats:
-        """Total seconds that each row runs by the number; infinite where nothing is known."""
         return table.ran(now) + self.remaining(table, now)
 
     def risk(self, job: Job) -> Risk:  # noqa: ARG002

@@ -263,11 +263,9 @@ class View:
                 self.free.take(to)
 
     def holds(self, job: JobId) -> Allocation | None:
-        """The allocation of a job."""
         return self.table.allocations[self.table.row(job)]
 
     def held(self) -> dict[JobId, Allocation]:
-        """The allocations of all running jobs."""
         pairs = zip(self.table.jobs, self.table.allocations, strict=True)
         return {job.id: on for job, on in pairs if on is not None}
 

@@ -122,7 +122,6 @@ class EndedInMemory:
         self._rows |= {ended_job.job: ended_job for ended_job in rows}
 
     def reset(self, number: int, jobs: Collection[JobId]) -> None:
-        """Drop rows from a number on, and of these jobs."""
         gone = set(jobs)
         kept = (
             ended_job
@@ -157,7 +156,6 @@ class EndedInMemory:
         return sorted((row.ended, row.job, row.tenant) for row in self._rows.values())[:limit]
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """Return jobs by name, or by id without its tenant."""
         return self._ids(
             ended_job
             for ended_job in self._ordered()
@@ -186,13 +184,11 @@ class EndedInMemory:
         )[:limit]
 
     def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
-        """The first jobs of an app."""
         return self._ids(row for row in self.page(-1, limit, EndedFilter(tenant, None, app)))
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
-        """The last that were submitted."""
         job_ids = self._ids(
             ended_job
             for ended_job in self._ordered()

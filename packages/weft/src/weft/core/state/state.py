@@ -309,7 +309,6 @@ class State:
         return [Stop(job, attempt)] if leaves else []
 
     def end_attempts(self, job: JobId) -> list[Action]:
-        """No attempt of a job is to go on, whether it runs or sleeps."""
         return [*self._take_away(job), *asleep.stop_sleeper(self, job)]
 
     def _restart(self, now: float, row: int) -> list[Action]:
@@ -393,7 +392,6 @@ class State:
         self.dependencies.end(job, finished=finished)
 
     def rebuild(self, cluster: Cluster) -> None:
-        """There are other machines than before."""
         self.cluster = cluster
         vars(self).pop("free", None)
 

@@ -333,7 +333,6 @@ class FleetEngine(SleepsOnNodes):
         await self._loop.ask(run, grace_s)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
-        """Tell its agents their new batch and part of the host."""
         run = self._loop.watched.get((job, attempt))
         if run is None:
             return

@@ -56,7 +56,6 @@ class ProcessManager:
         """Agents go on."""
 
     async def nodes(self) -> Sequence[Machine]:
-        """Return the nodes that were asked for."""
         self._check_there()
         return [
             Machine(node, NodeHealth.DOWN, "taken away")

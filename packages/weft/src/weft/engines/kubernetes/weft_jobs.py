@@ -63,7 +63,6 @@ class WeftJobs:
         await self._ask(job, lambda api, path: _set_finalizer(api, path, wanted=False))
 
     async def write(self, job: JobObject, status: Mapping[str, Any]) -> None:
-        """Replace the status."""
         emptied = {name: None for name in job.status or () if name not in status}
         body = {"status": {**status, **emptied}}
         await self._ask(job, lambda api, path: api.merge(f"{path}/status", body))

@@ -152,7 +152,6 @@ class RayManager:
     # ---- what there is
 
     async def nodes(self) -> Sequence[Machine]:
-        """Every node, also those that are down."""
         if time.monotonic() - self._asked > FRESH_S:  # not right after attempts were asked for
             await self._refresh()
         return self._machines
@@ -225,7 +224,6 @@ class RayManager:
         self._gangs[gang.key] = nodes
 
     async def cancel(self, key: Key) -> None:
-        """End it wherever it is."""
         left = await self.ask("end", job=key[0], attempt=key[1])
         if left:
             log.warning("job=%s attempt=%d has processes that do not end: %s", *key, left)

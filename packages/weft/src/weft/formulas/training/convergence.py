@@ -55,7 +55,6 @@ class Curve:
         return np.asarray(FAMILIES[self.family][1](np.asarray(k, dtype=float), self.coefficients))
 
     def measured(self, first: int, last: int) -> Floats:
-        """The losses that the job sees after each of the iterations from `first` to `last`."""
         k = np.arange(first, last + 1)
         loss = self.at(k.astype(float))
         if not self.noise:
@@ -66,7 +65,6 @@ class Curve:
         return np.asarray(loss + self.noise * (loss - self.at(self.iterations)) * error)
 
     def reached(self, part: float) -> float:
-        """Iterations until the loss has fallen by a part of all that it falls in the job."""
         first, last = float(self.at(0.0)), float(self.at(self.iterations))
         goal = first - part * (first - last)
         low, high = 0.0, self.iterations

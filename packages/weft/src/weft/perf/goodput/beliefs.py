@@ -109,7 +109,6 @@ class FittedBeliefs(NoPairs):
             )
 
     def most_run(self, table: JobTable) -> Floats:
-        """The most replicas each row has run with."""
         most = []
         for job in table.jobs:
             belief = self._known.get(job.id)
@@ -117,7 +116,6 @@ class FittedBeliefs(NoPairs):
         return np.array(most)
 
     def restart_s(self, table: JobTable) -> Floats:
-        """Return the assumed cost of restarting each row."""
         return np.array([self._facts.restart_s(job) for job in table.jobs])
 
     def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:

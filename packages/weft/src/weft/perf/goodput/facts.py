@@ -102,7 +102,6 @@ class MeasuredFacts:
         return 0.0
 
     def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
-        """Return the units in the tables."""
         known = table_of(self.models, job).kinds
         return [known[kind].unit if kind in known else 0 for kind in kinds]
 
@@ -112,7 +111,6 @@ class MeasuredFacts:
         return tuned_rate(model, model.kinds[kind], job) if kind in model.kinds else 0.0
 
     def restart_s(self, job: Job) -> float:
-        """Return the cost in the table."""
         table = table_of(self.models, job)
         if self.pause_of is not None and all(kind.unit == 1 for kind in table.kinds.values()):
             return self.pause_of(job)
@@ -172,7 +170,6 @@ class DeclaredFacts:
         return 1.0
 
     def restart_s(self, job: Job) -> float:
-        """Return the cost for the model's name."""
         return restart_s(job.model)
 
 

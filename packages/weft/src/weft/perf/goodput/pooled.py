@@ -217,7 +217,6 @@ class PooledBeliefs(FittedBeliefs):
     def observe(
         self, job: Job, kind: str, report: Report, attempt: AttemptSource | None = None
     ) -> None:
-        """Take in a report: step time, noise and progress."""
         row = row_of(report)
         if row is None:
             return

@@ -34,7 +34,6 @@ class FittedKind:
     unit: int = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
-        """Seconds of a step and of its synchronisation."""
         step = float(self.step_time.step(len(placement), sum(placement), local))
         return step, step - float(self.step_time.grad(local))
 

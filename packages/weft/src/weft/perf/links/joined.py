@@ -146,7 +146,6 @@ class MeasuredBus:
     refused: int = 0
 
     def speed(self, job: Job, beside: Job) -> float:
-        """Speed of `job`, as a part of its speed alone."""
         pair = (job.model, job.demand.gpus), (beside.model, beside.demand.gpus)
         return self.speeds.get(pair, 1.0)
 

@@ -76,7 +76,6 @@ class Colocated:
     # ---- the truth
 
     def speed(self, resident: Resident, beside: Sequence[Resident]) -> float:
-        """Speed of `resident` beside others, as a part of its speed alone."""
         return self._beside(resident, beside) * self._hosted(resident) * self._batched(resident)
 
     def _beside(self, resident: Resident, beside: Sequence[Resident]) -> float:
@@ -122,16 +121,13 @@ class Colocated:
     # ---- what is believed
 
     def tunable(self, job: Job) -> TunableBatch | None:
-        """Return the batch sizes of a job that may be changed."""
         batching = self.batching(job)
         return self._batches.known(job) if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
-        """Return the effect of CPU cores and host memory on a job; None where unknown."""
         return self.sensitivity(job)
 
     def profile(self, job: Job) -> Profile:
-        """Return a job's use of a device when alone."""
         known = self._known.get(job.id)
         if known is None:
             batching = self.batching(job)
@@ -151,7 +147,6 @@ class Colocated:
         kind: str,  # noqa: ARG002 - profiles are of the kind the job asked for
         discipline: Discipline,
     ) -> Sequence[float]:
-        """Speed of each on the same devices, as a part of its speed alone."""
         if len(jobs) == 1:
             return (1.0,)
         if discipline is Discipline.TIMESLICE:
@@ -198,7 +193,6 @@ class Colocated:
         )
 
     def pace(self, job: Job) -> float | None:
-        """Return the speed that a job last measured beside its neighbours."""
         progress = None if self.batching(job) is not None else self._batches.pace(job)
         return self._paces.get(job.id) if progress is None else progress
 

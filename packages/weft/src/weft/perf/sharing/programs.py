@@ -73,7 +73,6 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         return peak_gb * MARGIN + MARGIN_GB
 
     def held_gb(self, job: Job) -> float:
-        """The most that it was seen to hold."""
         own = self.memory.running.get(job.id)
         return 0.0 if own is None else own.peak_gb
 
@@ -89,7 +88,6 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         return grows is not None and (grows or self.need_gb(job, kind) is None)
 
     def pace(self, job: Job) -> float | None:
-        """Return the speed that was last measured of it."""
         own = self.memory.running.get(job.id)
         return None if own is None else own.pace
 
@@ -155,7 +153,6 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         self.memory.faulty.add(job.id)
 
     def forget(self, job: Job) -> None:
-        """The program's part is kept."""
         self.memory.faulty.discard(job.id)
         self.memory.running.pop(job.id, None)
         self.memory.alone_jobs.discard(job.id)

@@ -56,7 +56,6 @@ class OneByOne(ABC):
         """Devices for one job."""
 
     def placer(self, view: View) -> Placer:  # noqa: ARG002 - what some places read
-        """A placer for all jobs of a decision."""
         return self.place
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
@@ -180,7 +179,6 @@ class LeastFragmented(OneByOne):
     reads_view: ClassVar[bool] = True
 
     def placer(self, view: View) -> Placer:
-        """Return a placer for the jobs of the view."""
         return among_typical(view)
 
 

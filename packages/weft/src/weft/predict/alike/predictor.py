@@ -193,7 +193,6 @@ class Alike:
         return np.maximum(left[:, 0], LEAST_S)
 
     def quantiles(self, table: JobTable, now: float, p: Sequence[float] = INTERVAL) -> Floats:
-        """Rows x p: seconds left that a part `p` of such jobs stay within."""
         p = tuple(p)
         left = self._many.each(table, now, p, lambda b: b.quantiles_left(p), self._state)
         return np.maximum(left, LEAST_S)
@@ -204,7 +203,6 @@ class Alike:
         return np.maximum(left, LEAST_S)
 
     def index(self, table: JobTable, now: float) -> Floats:
-        """The highest chance to end per second of execution."""
         left = self._many.each(table, now, "index", lambda b: b.index()[:, None], self._state)
         return left[:, 0]
 

@@ -94,7 +94,6 @@ class InProcess:
         """Nothing to do: the scheduler knows."""
 
     async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:  # noqa: ARG002
-        """The plan of the scheduler's policy."""
         began = time.perf_counter()
         try:
             return propose(scheduler, now)

@@ -35,6 +35,7 @@ BUDGET = {
 }  # lines of each distribution
 BEFORE = {"last commit": "", "1 day ago": "1.day.ago", "1 week ago": "1.week.ago"}
 SOURCE = re.compile(r"(?:packages/([\w-]+)/)?src/(?!.*/tests/).*\.py")
+COMPARISON = re.compile(r".*/weft_papers/(?:.*/)?published.*")  # no wheel has these
 RUN, COMMON = 6, 8  # lines a run; a run in more files than this is a habit, not a copy
 WALKS = {
     "a simulation is decided": ("cli.commands.simulate.simulate", "core.scheduler"),
@@ -70,10 +71,10 @@ def show_trend(root: Path) -> None:
     columns = {"now": count_now(root)}
     for name, when in BEFORE.items():
         columns[name] = count_then(root, when)
-    print(f"  {'':14}" + "".join(f"{name:>13}" for name in columns) + f"{'budget':>13}")
+    print(f"  {'':24}" + "".join(f"{name:>13}" for name in columns) + f"{'budget':>13}")
     for home in columns["now"]:
         cells = "".join(f"{counts.get(home, '-'):>13}" for counts in columns.values())
-        print(f"  {home:14}{cells}{BUDGET.get(home, '-'):>13}")
+        print(f"  {home:24}{cells}{BUDGET.get(home, '-'):>13}")
 
 
 def count_now(root: Path) -> dict[str, int]:
@@ -81,8 +82,14 @@ def count_now(root: Path) -> dict[str, int]:
     lines: Counter[str] = Counter()
     for path in root.glob("packages/*/src/**/*.py"):
         if match := SOURCE.fullmatch(path.relative_to(root).as_posix()):
-            lines[match[1]] += count_lines(path)
+            for home in find_homes(path.as_posix(), match[1]):
+                lines[home] += count_lines(path)
     return dict(sorted(lines.items()))
+
+
+def find_homes(path: str, home: str) -> list[str]:
+    """Return the rows that a file counts in: its distribution's, and what no wheel has of it."""
+    return [home, f"{home}, in no wheel"] if COMPARISON.fullmatch(path) else [home]
 
 
 def count_then(root: Path, when: str) -> dict[str, int]:
@@ -94,7 +101,8 @@ def count_then(root: Path, when: str) -> dict[str, int]:
     for line in listed.splitlines():
         _, path, count = line.split(":")
         if match := SOURCE.fullmatch(path):
-            lines[match[1] or "weft"] += int(count)
+            for home in find_homes(path, match[1] or "weft"):
+                lines[home] += int(count)
     return dict(lines)
 
 

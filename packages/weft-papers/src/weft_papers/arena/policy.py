@@ -205,10 +205,11 @@ def find_room(
         after = [step for state in frontier for step in _steps_down(state, speeds, fixed)]
         frontier = [step for step in after if step.overfull]
         fitting += [step for step in after if not step.overfull]
-    return max(fitting, key=lambda step: _total(step, speeds), default=None)
+    return max(fitting, key=lambda step: total_speed(step, speeds), default=None)
 
 
-def _total(standing: AllocationTrial, speeds: Speeds) -> float:
+def total_speed(standing: AllocationTrial, speeds: Speeds) -> float:
+    """Return the samples per second of all jobs."""
     return sum(speeds[row].get(size, 0.0) for row, size in standing.at.items())
 
 

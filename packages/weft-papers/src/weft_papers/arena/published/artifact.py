@@ -1,4 +1,4 @@
-"""Arena's simulator as its artifact has it: `python -m ...arena_artifact [TRACE] [--policy arena]`.
+"""Arena's simulator as its artifact has it: `python -m weft_papers.arena.published.artifact`.
 
 What its authors' code does is done: rounds of 300 s at whose ends alone jobs end, times from the
 round in which a job came, progress counted anew from all the time at the latest speed, a start on

@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from weft_papers.arena.policy import AllocationTrial, Size, climb, find_room
+from weft_papers.arena.policy import (
+    DEPTH,
+    LESS_DEPTH,
+    MANY,
+    STEPS_UP,
+    AllocationTrial,
+    Size,
+    climb,
+    find_room,
+    total_speed,
+)
 from weft_papers.arena.published.data import COUNTS, PER_NODE
-
-MANY, DEPTH, LESS_DEPTH = 150, 3, 2  # running jobs from which fewer steps down are tried
-STEPS_UP = 10
 
 
 class Search:
@@ -39,7 +46,7 @@ class Search:
             if (room := find_room(self.standing, row, size, self.speeds, (), depth - steps))
         ]
         if choices:
-            self.standing = max(choices, key=self._samples)
+            self.standing = max(choices, key=lambda trial: total_speed(trial, self.speeds))
         return bool(choices)
 
     def _near(self, row: int, wish: Size, depth: int) -> list[tuple[Size, int]]:
@@ -54,9 +61,6 @@ class Search:
         return [
             (size, far) for size, far in steps.items() if far <= depth and size in self.speeds[row]
         ]
-
-    def _samples(self, standing: AllocationTrial) -> float:
-        return sum(self.speeds[row].get(size, 0.0) for row, size in standing.at.items())
 
     def grow(self) -> None:
         """Ten times the single step that gains most."""

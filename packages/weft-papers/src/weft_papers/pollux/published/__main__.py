@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from benchmarks.data import need
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.plan.about import Assumes
-from weft.core.plan.policy import Policy
 from weft.core.scheduler import Scheduler
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
@@ -40,44 +37,29 @@ def main() -> int:
     data = need("sia/workloads", "sia/profiles")
     sia = data / "sia"
     models = read_tables(sia / "profiles")
-    expected = tomllib.loads(EXPECTED.read_text())
-    runs = [
-        run for run in expected["run"] if set(run["workloads"]) & set(sys.argv[1:] or names(run))
-    ]
+    expected, named = tomllib.loads(EXPECTED.read_text()), set(sys.argv[1:])
+    runs = [run for run in expected["run"] if not named or named & {*run["workloads"]}]
     print(f"{'workload':<36} {'cluster':<11} {'what':<32} {'theirs':>11} {'ours':>7} {'ms':>5}")
     return 1 if sum(outside(sia, models, run) for run in runs) else 0
-
-
-def names(run: Mapping[str, Any]) -> Sequence[str]:
-    workloads: Sequence[str] = run["workloads"]
-    return workloads
 
 
 def outside(sia: Path, models: Mapping[str, ModelTable], run: Mapping[str, Any]) -> bool:
     """Measure one line, print it, and say whether it is out of range."""
     ours, took = [], []
-    for workload in names(run):
+    cluster, policy, blind = run["cluster"], run["policy"], run.get("blind", False)
+    for workload in run["workloads"]:
         file = sia / "workloads" / f"{workload}.csv"
-        other = (
-            simulate(file, run["cluster"], run["against"], models)[0] if "against" in run else 1.0
-        )
+        other = simulate(file, cluster, run["against"], models)[0] if "against" in run else 1.0
         for seed in range(run["seeds"]):
-            hours, ms = simulate(
-                file,
-                run["cluster"],
-                run["policy"],
-                models,
-                seed=seed,
-                blind=run.get("blind", False),
-            )
+            hours, ms = simulate(file, cluster, policy, models, seed=seed, blind=blind)
             ours.append(hours / other)
             took.append(ms)
     mean, (low, high) = statistics.fmean(ours), run["range"]
-    what = f"{run['policy']}" + (f" / {run['against']}" if "against" in run else ", h")
+    what = policy + (f" / {run['against']}" if "against" in run else ", h")
     verdict = "" if low <= mean <= high else "  OUTSIDE"
     spread = f" ({min(ours):.2f} to {max(ours):.2f})"
     print(
-        f"{', '.join(names(run)):<36} {run['cluster']:<11} {what:<32} {run['theirs']:>11} "
+        f"{', '.join(run['workloads']):<36} {cluster:<11} {what:<32} {run['theirs']:>11} "
         f"{mean:>7.3f} {statistics.fmean(took):>5.1f}{spread}{verdict}",
         flush=True,
     )
@@ -93,37 +75,18 @@ def simulate(
     seed: int = 0,
     blind: bool = False,
 ) -> tuple[float, float]:
-    """Mean completion time in hours, and CPU milliseconds of a decision."""
+    """Mean completion time in hours, and milliseconds of a decision."""
     jobs, machines = find(str(file)), parse_cluster(cluster)
     policy = build_named(spec)
     perf = Adaptive(models, blind=blind)
     physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
     capped = policy.about.assumes is not Assumes.NOTHING
     beliefs = FittedBeliefs(MeasuredFacts(models, capped), early=blind)
-    clocked = Clocked(policy, [])
-    scheduler = Scheduler(clocked, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
-    Simulation(scheduler, physics, machines, seed=seed).run()
+    scheduler = Scheduler(policy, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
+    simulation = Simulation(scheduler, physics, machines, seed=seed)
+    simulation.run()
     hours = physics.ended_at - np.array([job.submitted for job, _ in jobs])
-    return float(hours.mean()) / 3600.0, statistics.fmean(clocked.took) * 1e3
-
-
-@dataclass(frozen=True)
-class Clocked:
-    """A policy whose decisions are timed."""
-
-    inner: Policy
-    took: list[float]
-
-    @property
-    def about(self) -> Any:
-        return self.inner.about
-
-    def decide(self, view: Any) -> Any:
-        """Decide, and note the CPU time."""
-        began = time.process_time()
-        plan = self.inner.decide(view)
-        self.took.append(time.process_time() - began)
-        return plan
+    return float(hours.mean()) / 3600.0, statistics.fmean(simulation.counts.decide_s) * 1e3
 
 
 if __name__ == "__main__":

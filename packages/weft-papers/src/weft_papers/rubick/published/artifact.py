@@ -1,4 +1,4 @@
-"""Rubick's simulator and policy as its artifact has them: `python -m ...rubick_artifact [TRACE]`.
+"""Rubick's simulator as its artifact has it: `python -m weft_papers.rubick.published.artifact`.
 
 Everything that its authors' code does is done, mistakes included: jobs go on running on GPUs that
 were taken from them, nobody is shrunk, free GPUs and sizes are read before they change, plans that

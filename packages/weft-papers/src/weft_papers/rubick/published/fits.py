@@ -1,4 +1,4 @@
-"""Errors of Rubick's formulas on runs that were not fitted: `python -m ...rubick_fits`.
+"""Errors of Rubick's formulas on new runs: `python -m weft_papers.rubick.published.fits`.
 
 Runs of each model are fitted as its authors do, then other runs are predicted: average error by
 plan, beside the table that the authors print.

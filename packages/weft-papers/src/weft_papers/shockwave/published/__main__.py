@@ -105,7 +105,7 @@ def show_decisions(folder: Path, expected: dict[str, Any]) -> int:
 
 def _print_line(name: str, ours: Outcome) -> None:
     cells = _cells(ours.makespan, ours.jct, ours.rho, ours.unfair)
-    print(f"{name:<72}{cells}  slowest decision {ours.slowest_s:.2f} s of CPU", flush=True)
+    print(f"{name:<72}{cells}  slowest decision {ours.slowest_s:.2f} s", flush=True)
 
 
 def _cells(makespan: float, jct: float, rho: float, unfair: float) -> str:

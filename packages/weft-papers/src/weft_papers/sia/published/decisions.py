@@ -2,7 +2,6 @@
 
 The gap is the largest of all decisions. The program is solved again through CVXPY with GLPK_MI,
 as the authors do, on the same instances (if both are installed: `pip install 'weft[bench]'`).
-Writes out/sia_decisions.html.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ SCALES = (1, 4, 16, 32)
 PER_64 = (7, 35)
 LARGE = 256, 10_000  # scale and jobs: 16,384 GPUs
 UNTIL_S = 600.0
-OUT = Path("out") / "sia_decisions.html"
 
 
 @dataclass
@@ -58,14 +56,10 @@ class Watch:
 def run(data: Path) -> int:
     heads = ("GPUs", "jobs", "decision ms", "program ms", "gap", "GLPK ms", "GLPK gap")
     print("{:>7} {:>6} {:>12} {:>11} {:>9} {:>9} {:>9}".format(*heads))
-    rows = []
-    for per_64 in PER_64:
-        for scale in SCALES:
-            rows.append(measure(data, scale, per_64 * scale))
-            print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*rows[-1]))
-    large = measure(data, *LARGE)
-    print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*large))
-    plot(rows)
+    cases = [(scale, per_64 * scale) for per_64 in PER_64 for scale in SCALES]
+    for scale, jobs in (*cases, LARGE):
+        row = measure(data, scale, jobs)
+        print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*row))
     return 0
 
 
@@ -151,27 +145,3 @@ def by_glpk(problem: ChoiceProblem, bound: float) -> tuple[float, float]:
     task.solve(solver=cp.GLPK_MI)
     took = time.process_time() - began
     return 1e3 * took, (bound - float(task.value)) / abs(bound)
-
-
-def plot(rows: list[tuple[float, ...]]) -> None:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    series = (
-        ("whole decision, 7 jobs per 64 GPUs", rows[: len(SCALES)], 2, "#0072b2", "solid"),
-        ("its program", rows[: len(SCALES)], 3, "#0072b2", "dot"),
-        ("the same program by GLPK_MI", rows[: len(SCALES)], 5, "#999999", "dot"),
-        ("whole decision, 35 jobs per 64 GPUs", rows[len(SCALES) :], 2, "#d55e00", "solid"),
-        ("its program ", rows[len(SCALES) :], 3, "#d55e00", "dot"),
-        ("the same program by GLPK_MI ", rows[len(SCALES) :], 5, "#666666", "dash"),
-    )
-    for name, part, at, colour, dash in series:
-        line = {"color": colour, "dash": dash}
-        x, y = [r[0] for r in part], [r[at] for r in part]
-        figure.add_trace(go.Scatter(x=x, y=y, name=name, line=line, mode="lines+markers"))
-    figure.update_xaxes(type="log", title="GPUs")
-    figure.update_yaxes(type="log", title="CPU ms")
-    figure.update_layout(template="plotly_white", width=1000, height=520, title="One Sia decision")
-    OUT.parent.mkdir(exist_ok=True)
-    figure.write_html(OUT, include_plotlyjs=True)
-    print(f"plot: {OUT}")

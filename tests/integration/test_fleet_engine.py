@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import until
 from weft.core.errors import EngineError
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
 from weft.core.stops import PLAN
 from weft.engines.attempts import asleep as sleeping
@@ -20,6 +20,7 @@ from weft.engines.fleet import asleep
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import SharedFolder
 from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
+from weft.run_terms import Processes
 from weft.testing.check_engine import CHECKS
 from weft.testing.engine_subject import Check, Subject, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, read_json
@@ -72,6 +73,27 @@ def test_an_attempt_whose_files_cannot_be_sent_leaves_no_mark(tmp_path: Path) ->
         await engine.close()
 
     asyncio.run(start())
+
+
+def test_processes_of_whole_nodes_are_numbered_from_zero(tmp_path: Path) -> None:
+    """The second node's was called rank 4 on nodes of four GPUs, as its first GPU is."""
+    state = tmp_path / "state"
+
+    async def run() -> dict[int, str]:
+        engine = ProcessEngine(state, count=2, slots=4)
+        nodes = await engine.nodes()
+        await engine.adopt(())
+        command = ("sh", "-c", "basename $WEFT_ATTEMPT_DIR")
+        launch = Launch(command, workdir="/", processes=Processes.ONE)
+        job = Job(JobId("wide"), demand=Demand(8), launch=launch)
+        on = Allocation(tuple(Slice(node.id, (0, 1, 2, 3)) for node in nodes))
+        await engine.start(job, on, 1)
+        await until(lambda: not engine.running())
+        logs = engine.logs(job.id, 1)
+        await engine.close()
+        return {rank: path.read_text().strip() for rank, path in logs.items()}
+
+    assert asyncio.run(run()) == {0: "n1", 1: "n2"}
 
 
 COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done"

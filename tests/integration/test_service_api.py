@@ -20,7 +20,9 @@ from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, S
 from weft.core.events.report import Report
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.protocols import EngineHealth
 from weft.service.notify.webhooks import signature
+from weft.sim.engine import SimulatedEngine
 from weft.store.sqlite import SqliteStore
 
 
@@ -348,3 +350,16 @@ def test_goodput_is_that_of_running_jobs(tmp_path: Path) -> None:
         cluster = get(client, "/cluster")
 
     assert (cluster["jobs"], cluster["goodput"]) == ({"succeeded": 1}, 0.0)
+
+
+def test_a_node_that_just_came_back_is_listed_before_it_is_used(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cluster no longer says that it is out of use, and the event is on its way."""
+    back = EngineHealth(up=(Node(NodeId("back"), "a100", 4), Node(NodeId("n0"), "a100", 4)))
+    monkeypatch.setattr(SimulatedEngine, "health", back)
+
+    nodes = {node["id"]: node["state"] for node in get(client, "/nodes")["nodes"]}
+
+    assert nodes["back"] == "down"
+    assert [*nodes.values()].count("up") == 3

@@ -42,6 +42,14 @@ def test_a_length_comes_with_a_range_and_what_it_is_from() -> None:
     assert length.endswith("), from your last 6 runs of train.py with 4 GPUs")
 
 
+def test_a_range_that_reads_like_one_time_is_left_out() -> None:
+    predictor = taught(How.COMPLETED, *[2400.0] * 6)
+
+    length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
+
+    assert length == "about 40 min, from your last 6 runs of train.py with 4 GPUs"
+
+
 def test_how_often_ranges_were_right_is_told_once_enough_were_scored() -> None:
     predictor = taught(How.COMPLETED, *[2400.0] * 30)
 

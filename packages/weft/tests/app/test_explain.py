@@ -16,7 +16,7 @@ from weft.app.serve.predicting import HintedOrAlike
 from weft.core.events.actions import Start
 from weft.core.events.event import Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
-from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.model.launch import Launch
 from weft.core.plan.about import About
@@ -28,6 +28,7 @@ from weft.core.spec.registry import build
 from weft.core.state.table import JobTable
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
+from weft.stack.windows import read_window
 from weft.testing.build import cluster_of
 
 NOW = 1_000_000.0
@@ -67,6 +68,23 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
     middle = why.start.quantile(0.5)
     assert middle is not None
     assert 200.0 < middle < 1500.0  # "runs" has about 600 s to go, and "ahead" fits beside
+
+
+def test_what_others_hold_is_not_free() -> None:
+    """`explain` said that 4 GPUs are free while jobs outside Weft held two of them."""
+    scheduler = Scheduler(build("policy", "fifo"), Cluster(()))
+    scheduler.step(NOW, [Submitted(replace(job("mine", 4), tenant="vision"))])
+    kept = [read_window("taken", "~n1:2,3"), read_window("pool", "n2=nlp")]
+    present = replace(Present.of(scheduler, NOW, kept), cluster=named_cluster("n1", "n2"))
+
+    numbers = explain(present, JobId("mine")).numbers
+
+    assert numbers["free_by_kind"] == {"a100": 2}
+    assert numbers["largest_free_block"] == {"a100": 2}
+
+
+def named_cluster(*names: str) -> Cluster:
+    return Cluster(tuple(Node(NodeId(name), "a100", 4) for name in names))
 
 
 def test_the_reason_of_the_decision_comes_first() -> None:

@@ -134,11 +134,12 @@ class DeviceHealth:
 class EngineHealth:
     """Contact of an engine with its jobs; `reason` says what is wrong where there is none.
 
-    `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `taken`
-    are devices that jobs of others hold, as `weft.stack.windows` writes them, by node. `devices`
-    are those of machines whose driver tells how they are. `closings` are times for which machines
-    are announced to be kept for others, written in the same way, by what they are called; `pools`
-    are machines that are for one tenant alone, by tenant.
+    `out_of_use` are machines that their cluster gives no jobs, whether it is well or not; `up` are
+    its others, also those whose return the scheduler has not read yet. `taken` are devices that
+    jobs of others hold, as `weft.stack.windows` writes them, by node. `devices` are those of
+    machines whose driver tells how they are. `closings` are times for which machines are announced
+    to be kept for others, written in the same way, by what they are called; `pools` are machines
+    that are for one tenant alone, by tenant.
     """
 
     ok: bool = True
@@ -148,6 +149,7 @@ class EngineHealth:
     devices: Mapping[NodeId, tuple[DeviceHealth, ...]] = field(default_factory=dict)
     closings: Mapping[str, str] = field(default_factory=dict)
     pools: Mapping[str, str] = field(default_factory=dict)
+    up: tuple[Node, ...] = ()
 
 
 class Sessions(Protocol):

@@ -152,7 +152,9 @@ def describe_length(
     scores = predictor.scores()
     right = f"; {scores.coverage:.0%} of such ranges were right".replace("%", " %")
     from_what = _of_devices(basis.level, device)
-    text = f"about {in_words(middle)} ({in_words(low)} to {in_words(high)}), from {from_what}"
+    least, most = in_words(low), in_words(high)
+    around = "" if least == most else f" ({least} to {most})"
+    text = f"about {in_words(middle)}{around}, from {from_what}"
     return text + (right if scores.count >= SCORED else "")
 
 

@@ -26,6 +26,7 @@ from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
+from weft.core.state.capacity import Capacity
 from weft.frozen import frozen
 from weft.runtime.deciding.waiting import WaitExplainer
 
@@ -103,21 +104,21 @@ def explain(
     on = present.table.allocations[row]
     if on is not None:
         return _holding(present, row, on)
-    free = present.free()
-    demand = present.table.jobs[row].demand
-    idle = {kind: free.idle(kind) for kind in free.kinds}
+    mine = present.table.jobs[row]
+    demand = mine.demand
+    free = present.free_for(mine)
     cold_s = _predict_cold_s(present, purse)
     ordering = replace(purse, step_s=cold_s).part(ORDER)
     purse = replace(purse, step_s=max(purse.step_s, cold_s / COLD))
     ahead = in_front(present, row, ordering)
     changing = purse.part(CHANGES)
-    advice = cheapest_change(present, present.table.jobs[row], more, changing)
+    advice = cheapest_change(present, mine, more, changing)
     never = waits is not None and waits.blocker is Blocker.TOO_LARGE
     start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
     numbers = {
         "asks_for": _asks(demand),
-        "free_by_kind": idle,
-        "largest_free_block": _blocks(present, idle),
+        "free_by_kind": {kind: free.idle(kind) for kind in free.kinds},
+        "largest_free_block": _blocks(free),
         "ahead_waiting": sum(not front.running for front in ahead),
         "ahead_gpus": sum(front.gpus for front in ahead if not front.running),
         "held_by_running": sum(front.gpus for front in ahead if front.running),
@@ -131,7 +132,7 @@ def explain(
         "the start is estimated from the jobs ahead, not simulated": start.counted,
     }
     return Why(
-        _waits(present, present.table.jobs[row], waits),
+        _waits(present, mine, waits),
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
         advice,
@@ -378,11 +379,10 @@ def _waits(present: Present, job: Job, why: Reason | None) -> str:
     return waits.because(job).text
 
 
-def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
+def _blocks(free: Capacity) -> dict[str, int]:
     """The most free GPUs on one node, by kind."""
-    free = present.free()
-    blocks = dict.fromkeys(idle, 0)
-    for i, node in enumerate(present.cluster.nodes):
+    blocks = dict.fromkeys(free.kinds, 0)
+    for i, node in enumerate(free.cluster.nodes):
         blocks[node.kind] = max(blocks[node.kind], free.on(i))
     return blocks
 

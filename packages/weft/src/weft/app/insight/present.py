@@ -28,6 +28,7 @@ from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
 from weft.sim.result import TimelineBar
+from weft.stack.windows import ReservedWindow, take_away
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -103,9 +104,12 @@ class Present:
     memory: object
     finished: tuple[float, ...]
     submissions: int
+    windows: Sequence[ReservedWindow] = ()
 
     @classmethod
-    def of(cls, scheduler: Scheduler, now: float) -> Present:
+    def of(
+        cls, scheduler: Scheduler, now: float, windows: Sequence[ReservedWindow] = ()
+    ) -> Present:
         """A copy of the scheduler's state; quick, from the thread that owns it."""
         state = scheduler.state
         return cls(
@@ -117,6 +121,7 @@ class Present:
             scheduler.memory,
             tuple(end.ran for end in state.ended[-HISTORY_KEPT:] if end.finished),
             state.submissions,
+            windows,
         )
 
     def with_job(self, job: Job) -> Present:
@@ -160,6 +165,12 @@ class Present:
             if on is not None:
                 free.take(on)
         free.commit()
+        return free
+
+    def free_for(self, job: Job) -> Capacity:
+        """The free capacity that this job may use: not what is kept for others, or held by them."""
+        free = self.free()
+        take_away(free, [window for window in self.windows if not window.admits(job, self.now)])
         return free
 
     def decide(self, asked: Collection[JobId] = ()) -> Plan:

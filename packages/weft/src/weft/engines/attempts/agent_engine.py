@@ -15,7 +15,6 @@ from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import SleepsByAgent
 from weft.engines.attempts.job_folders import find_attempts, remove_jobs, stored_bytes
 from weft.engines.attempts.rounds import Key
-from weft.engines.attempts.watch import rank_logs
 from weft.engines.machine.measuring import join_measured, read_measured
 from weft.engines.machine.users import let_through
 from weft.wire.attempt import SPEC, AttemptSpec, folder_of
@@ -64,17 +63,6 @@ class AgentEngine(SleepsByAgent):
     def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
         """The size of each job's folder."""
         return stored_bytes(self.state, jobs)
-
-    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Each rank's file; what was too much for one is in the same name with `.1`.
-
-        Ranks number GPUs; where one process has all those of a node, processes are numbered.
-        """
-        parts = [rank_logs(folder) for folder in self._part_folders((job, attempt))]
-        of_ranks = dict(sorted(line for part in parts for line in part.items()))
-        if max(of_ranks, default=0) < len(parts) or any(len(part) > 1 for part in parts):
-            return of_ranks
-        return {i: path for i, part in enumerate(parts) for path in part.values()}
 
     def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:
         """Measurements of its agents, as far as the files have come here."""

@@ -171,10 +171,18 @@ class FleetEngine(SleepsOnNodes):
         return [part.folder for part in gang.parts] if gang is not None else []
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Each rank's file, also of those that have left."""
+        """Each rank's file, also of those that have left; `.1` beside it is what was before.
+
+        Ranks number GPUs; where one process has all those of a node, processes are numbered.
+        """
         whole = folder_of(self.state, job, attempt)
-        parts = [whole, *(spec.parent for spec in sorted(whole.glob(f"*/{SPEC}")))]
-        return dict(sorted(line for part in parts for line in rank_logs(part).items()))
+        folders = [whole, *(spec.parent for spec in sorted(whole.glob(f"*/{SPEC}")))]
+        of_ranks = dict(sorted(line for folder in folders for line in rank_logs(folder).items()))
+        parts = [rank_logs(folder) for folder in self._part_folders((job, attempt))]
+        one_each = all(len(part) <= 1 for part in parts)
+        if one_each and max(of_ranks, default=0) >= len(parts) > 0:
+            return {i: path for i, part in enumerate(parts) for path in part.values()}
+        return of_ranks
 
     def _read_key(self, folder: Path) -> Key | None:
         gang = open_gang(folder)

@@ -79,7 +79,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
         devices = {name: self.board.devices(at.node) for name, at in self.machines.items()}
         what = (not troubles, "; ".join(troubles), tuple(out_of_use), self._taken())
         seen = {name: some for name, some in devices.items() if some}
-        return EngineHealth(*what, seen, self._closings(), self._pools())
+        return EngineHealth(*what, seen, self._closings(), self._pools(), (*self.up(),))
 
     def _pools(self) -> dict[str, str]:
         """Nodes that are for one tenant alone, by tenant."""

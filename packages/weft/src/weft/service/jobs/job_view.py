@@ -220,10 +220,12 @@ def node_answers(live: Live) -> list[NodeAnswer]:
             held[part.node].update(part.gpus)
     windows = (read_window(name, text) for name, text in live.quotas.windows.items())
     kept = [window for window in windows if window.holds(driver.now)]
-    out_of_use = {entry.node.id: entry for entry in driver.engine.health.out_of_use}
+    health = driver.engine.health
+    out_of_use = {entry.node.id: entry for entry in health.out_of_use}
     nodes = driver.nodes()
-    absent = out_of_use.keys() - {node.id for node, _ in nodes}
-    nodes += [(out_of_use[name].node, "down") for name in sorted(absent)]
+    there = {node.id: node for node in (*(entry.node for entry in health.out_of_use), *health.up)}
+    absent = there.keys() - {node.id for node, _ in nodes}
+    nodes += [(there[name], "down") for name in sorted(absent)]
     answers = []
     for node, word in nodes:
         why = out_of_use.get(node.id) if word != "up" else None

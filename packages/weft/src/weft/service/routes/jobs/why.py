@@ -37,6 +37,7 @@ from weft.service.responses.watch import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
 from weft.stack.layers import decided_by
+from weft.stack.windows import find_windows
 
 router = APIRouter(prefix=PREFIX, tags=["why"], responses=PROBLEMS)
 
@@ -89,7 +90,8 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.suspended is not None:
         by = _decided_by(service, Blocker.SUSPENDED)
         return Json(replace(answer, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
-    present = Present.of(service.driver.scheduler, service.driver.now)
+    driver = service.driver
+    present = Present.of(driver.scheduler, driver.now, find_windows(driver.policy))
     waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)
     many = len(present.table) >= MANY

@@ -333,7 +333,7 @@ def run_virtually(main: Callable[[Callable[[], float]], Coroutine[Any, Any, Resu
     once in this one.
     """
     loop = _Jumping()
-    loop.set_default_executor(_AtOnce(1))
+    loop.set_default_executor(AtOnce(1))
     with (
         patch.object(leading, "BEAT_S", LEASE_S),
         patch.object(time, "time", lambda: BEGAN + loop.time()),
@@ -375,7 +375,7 @@ class _NoWaiting(selectors.DefaultSelector):
         return ready
 
 
-class _AtOnce(ThreadPoolExecutor):
+class AtOnce(ThreadPoolExecutor):
     """No thread at all."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

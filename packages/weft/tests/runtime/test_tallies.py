@@ -28,3 +28,15 @@ def test_what_was_done_since_the_last_checkpoint_is_lost_when_a_job_is_to_go_on(
 
     assert tallies.lost_gpu_s == {"nlp": 40.0}
     assert tallies.waits.count == 1
+
+
+def test_they_go_on_from_what_was_saved() -> None:
+    tallies, again = Tallies(), Tallies()
+    tallies.started(A, 100.0, 20.0)
+
+    again.load(tallies.save())
+    again.left(A, "nlp", 170.0, 4.0, goes_on=True)
+
+    assert again.waits.cumulative() == tallies.waits.cumulative()
+    assert again.lost_gpu_s == {"nlp": 280.0}
+    assert not tallies.lost_gpu_s

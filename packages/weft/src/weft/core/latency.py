@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 # How often a number was how large, as Prometheus counts it.
 
@@ -25,6 +26,13 @@ class Histogram:
     def add(self, value: float) -> None:
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def save(self) -> dict[str, Any]:
+        return {"counts": [*self._counts], "total": self.total}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        if len(saved["counts"]) == len(self._counts):  # else they are of other bounds
+            self._counts, self.total = [*saved["counts"]], saved["total"]
 
     def cumulative(self) -> list[tuple[float, int]]:
         """The counts of values at most each bound; the last is infinite."""

@@ -1,7 +1,5 @@
 """The history of every job and what it used, as a fold of the event log.
 
-Counted as the log is folded, so a service that begins again from a snapshot counts from there.
-
 The accounts come from here: GPU-seconds run from Started to the end of that attempt, times the
 devices held and the share of each.
 """
@@ -13,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 from types import MappingProxyType
-from typing import assert_never
+from typing import Any, assert_never
 
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.events import event as facts
@@ -49,12 +47,19 @@ class Tallies:
     failed and is to go on.
     """
 
-    def __init__(self, waited: Iterable[float] = ()) -> None:
+    def __init__(self) -> None:
         self.waits = Histogram(WAITS_S)
         self.lost_gpu_s: defaultdict[str, float] = defaultdict(float)
         self._safe_at: dict[JobId, float] = {}
-        for seconds in waited:
-            self.waits.add(seconds)
+
+    def save(self) -> dict[str, Any]:
+        lost, safe = dict(self.lost_gpu_s), dict(self._safe_at)  # written later
+        return {"waits": self.waits.save(), "lost": lost, "safe": safe}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        self.waits.load(saved["waits"])
+        self.lost_gpu_s.update(saved["lost"])
+        self._safe_at = {JobId(job): at for job, at in saved["safe"].items()}
 
     def started(self, job: JobId, at: float, waited: float | None) -> None:
         """An attempt runs; `waited` is set for a job's first attempt."""
@@ -95,11 +100,7 @@ class Ledger:
         self.jobs = JobRecords(records, ended, following)
         self.usage = TenantUsage(days)
         self.idle = IdleJobs()
-        self.tallies = Tallies(
-            record.started - record.submitted
-            for record in self.jobs.live.values()
-            if record.started is not None
-        )
+        self.tallies = Tallies()
         self.entitlement = Entitlement()
         self._wanted: dict[str, float] = {}
         for record in self.jobs.live.values():

@@ -269,6 +269,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "drained": sorted(back.drained),
         "entitled": back.ledger.entitlement.save(),
         "shares": back.ledger.usage.windows.save(),
+        "tallies": back.ledger.tallies.save(),
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
@@ -318,6 +319,8 @@ def melt(
         ledger.entitlement.load(head["entitled"])
     if "shares" in head:
         ledger.usage.windows.load(head["shares"])
+    if "tallies" in head:
+        ledger.tallies.load(head["tallies"])
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft.service.requests.job_file import JobFile, expand, job_of
+from weft.core.model.search import Search, SearchKind
+from weft.service.requests.job_file import JobFile, expand, job_of, search_of
 
 
 def expanded(**fields: Any) -> list[tuple[JobFile, dict[str, str]]]:
@@ -74,3 +75,54 @@ def test_the_jobs_of_a_sweep_are_an_app_with_a_limit() -> None:
 def test_what_is_no_sweep_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         JobFile.model_validate(fields)
+
+
+SPACE = {"lr": {"log": [1e-5, 1e-1]}, "layers": {"int": [1, 4]}, "opt": ["adam", "sgd"]}
+
+
+def test_a_search_has_as_many_jobs_as_trials_and_each_knows_how_it_searches() -> None:
+    sweep = {"search": "asha", "space": SPACE, "trials": 20, "metric": "loss", "goal": "max"}
+    body = JobFile.model_validate({"command": ["train", "${lr}", "${opt}"], "sweep": sweep})
+
+    made = list(expand(body, "tune-1"))
+    job = job_of(made[0][0], tenant="t", user="", search=search_of(body))
+
+    assert len(made) == 20
+    for single, values in made:
+        assert single.command == ["train", values["lr"], values["opt"]]
+        assert 1e-5 <= float(values["lr"]) <= 1e-1
+        assert values["layers"] in "1234"
+    assert job.launch is not None
+    assert job.launch.search == Search(SearchKind.ASHA, "loss", maximize=True, trials=20)
+
+
+def test_a_search_that_learns_begins_with_what_runs_at_once() -> None:
+    sweep = {"search": "optuna", "space": SPACE, "trials": 20, "metric": "loss"}
+    body = JobFile.model_validate({"run": "train ${lr}", "sweep": sweep, "max_parallel": 3})
+
+    search = search_of(body)
+
+    assert len(list(expand(body, "tune-1"))) == 3
+    assert search is not None
+    assert JobFile.model_validate_json(search.body) == body
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({"space": SPACE}, "trials: how many"),
+        ({"space": SPACE, "trials": 5, "search": "asha"}, "metric: which"),
+        ({"space": SPACE, "trials": 1, "search": "grid"}, "more combinations than 1 trials"),
+        ({"space": SPACE, "trials": 1001}, "less than or equal to 1000"),
+        ({"space": SPACE, "grid": {"a": [1]}, "trials": 5}, "one of them"),
+        ({"grid": {"a": [1]}, "trials": 5}, "trials is for a sweep with a space"),
+        ({"space": {"lr": {"log": [0.0, 1.0]}}, "trials": 5}, "0 is not above 0"),
+        ({"space": {"lr": {"uniform": [1.0, 1.0]}}, "trials": 5}, "1 is not below 1"),
+        ({"space": {"lr": {"int": [1, 2.5]}}, "trials": 5}, "not both whole"),
+        ({"space": {"lr": {"int": [1, 2], "log": [1, 2]}}, "trials": 5}, "one of uniform"),
+        ({"space": {"lr": []}, "trials": 5}, "at least 1 item"),
+    ],
+)
+def test_what_is_no_search_is_refused(sweep: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        expanded(command=["true"], sweep=sweep)

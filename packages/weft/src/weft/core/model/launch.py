@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from weft.core.model.search import Search
 from weft.frozen import frozen
 from weft.run_terms import RunTerms
 
@@ -48,6 +49,7 @@ class Launch(RunTerms):
     `software` is the environment that it runs in, None for the service's own. Values of variables
     that `secrets` names, or whose names look secret, are never shown.
     `parameters` are its values in a sweep, for people: they are in the command and `env` already.
+    `search` is how that sweep searches, if it does.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
@@ -65,6 +67,7 @@ class Launch(RunTerms):
     parameters: Mapping[str, str] = field(default_factory=dict)
     software: Software | None = None
     secrets: tuple[str, ...] = ()
+    search: Search | None = None
 
     def is_secret(self, name: str) -> bool:
         """True if a variable's value is hidden wherever it appears."""

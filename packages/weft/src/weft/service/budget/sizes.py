@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from weft.core.model.cluster import count_machines
 from weft.plural import say_gpus
 from weft.service.http.replies import HttpProblem
-from weft.service.requests.job_file import NAMED, JobFile, combinations
+from weft.service.requests.job_file import NAMED, JobFile
+from weft.service.requests.sweep import MOST_OF_A_SWEEP, combinations
 
 MOST_EXPANDED = 32 << 20  # characters of all jobs of a sweep
 MOST_MORE_NODES, MOST_MORE_GPUS = 1_024, 16_384  # of a what-if
@@ -23,7 +24,9 @@ def check_sweep(body: JobFile) -> None:
     for text in _texts(body):
         plain += len(text)
         names.update(NAMED.findall(text))
-    total = sum(plain + _weigh(names, values) for values in combinations(body.sweep))
+    total = sum(
+        plain + _weigh(names, values) for values in combinations(body.sweep, MOST_OF_A_SWEEP)
+    )
     if total > MOST_EXPANDED:
         raise HttpProblem(
             422,

@@ -13,16 +13,17 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import pairwise, product
-from math import prod
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from weft.app.search.optuna_sampler import check_installed
 from weft.core.errors import InvalidConfig
 from weft.core.model.execution import read_execution
 from weft.core.model.job import PRIORITIES, BatchRange, Demand, Job, JobId, Or, PriorityWord, Tier
 from weft.core.model.launch import Launch
+from weft.core.model.search import Search
 from weft.run_terms import DEFAULT_GRACE_S, Processes, RunTerms
 from weft.service.requests.fields import (
     LONGEST_NAME,
@@ -52,11 +53,10 @@ from weft.service.requests.fields import (
     takes_fields_of,
     terms_of,
 )
+from weft.service.requests.sweep import Sweep, combinations
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = dict.fromkeys(("spot", "opportunistic"), Tier.OPPORTUNISTIC)
-MOST_OF_A_SWEEP = 1000
-MOST_PARAMETERS = 64
 LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
 DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
@@ -133,30 +133,6 @@ class After(RequestBody):
     ok: JobNames = Field(default_factory=list)
     any: JobNames = Field(default_factory=list)
     not_ok: JobNames = Field(default_factory=list)
-
-
-Parameter = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
-Value = bool | int | float | Text
-Values = Annotated[list[Value], Field(min_length=1, max_length=MOST_OF_A_SWEEP, fail_fast=True)]
-Grid = Annotated[dict[Parameter, Values], Field(max_length=MOST_PARAMETERS)]
-Entry = Annotated[dict[Parameter, Value], Field(max_length=MOST_PARAMETERS)]
-Entries = Annotated[list[Entry], Field(min_length=1, max_length=MOST_OF_A_SWEEP, fail_fast=True)]
-
-
-class Sweep(RequestBody):
-    """One job for each combination of the values in `grid`, or for each entry of `list`."""
-
-    grid: Grid | None = None
-    list: Entries | None = None
-
-    @model_validator(mode="after")
-    def _counted(self) -> Sweep:
-        if bool(self.grid) == bool(self.list):
-            raise ValueError("a sweep has a grid or a list of parameters, one of them")
-        count = prod(map(len, (self.grid or {}).values())) * len(self.list or (0,))
-        if count > MOST_OF_A_SWEEP:
-            raise ValueError(f"{count} jobs are too many; a sweep has at most {MOST_OF_A_SWEEP}")
-        return self
 
 
 @takes_fields_of(RunTerms)
@@ -276,10 +252,11 @@ def job_of(
     user: str,
     account: str = "",
     parameters: Mapping[str, str] = NO_PARAMETERS,
+    search: Search | None = None,
 ) -> Job:
     """The job that a file describes; without an id it gets a random one.
 
-    `parameters` are what a sweep gave it.
+    `parameters` are what a sweep gave it, `search` how that searches.
     """
     name = name_of(body)
     elastic = isinstance(body.gpus, Gpus)
@@ -302,7 +279,7 @@ def job_of(
         **terms_of(body.share, body.priority),
         plans=tuple(map(read_execution, body.plans)),
         preemptible=restarts if body.preemptible is None else body.preemptible,
-        launch=replace(_launch(body, name, account), parameters=parameters),
+        launch=replace(_launch(body, name, account), parameters=parameters, search=search),
         app=body.app or "",
         max_parallel=body.max_parallel or 0,
     )
@@ -372,6 +349,17 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value}"
 
 
+def search_of(body: JobFile) -> Search | None:
+    """How the sweep of a file searches; None for one that does not."""
+    sweep = body.sweep
+    if sweep is None or not sweep.space:
+        return None
+    learns = sweep.search == "optuna"
+    if learns:
+        check_installed()
+    return sweep.terms(body.model_dump_json(exclude_unset=True) if learns else "")
+
+
 NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SWEEP, INDEX = "sweep", "index"  # parameters that every job of a sweep has
 
@@ -381,21 +369,8 @@ def expand(body: JobFile, sweep: str) -> Iterator[tuple[JobFile, dict[str, str]]
     if body.sweep is None:
         yield body, {}
         return
-    for index, values in enumerate(combinations(body.sweep)):
-        known = {SWEEP: sweep, INDEX: str(index), **values}
-        yield _fill(body, known, f"{sweep}.{index}", index), values
-
-
-def combinations(sweep: Sweep) -> Iterator[dict[str, str]]:
-    """The parameters of each job, the last of a grid changing fastest."""
-    if sweep.list:
-        yield from (
-            {name: _write_value(value) for name, value in values.items()} for values in sweep.list
-        )
-        return
-    grid = sweep.grid or {}
-    for values in product(*grid.values()):
-        yield dict(zip(grid, map(_write_value, values), strict=True))
+    for index, values in enumerate(combinations(body.sweep, body.max_parallel)):
+        yield fill(body, sweep, index, values), values
 
 
 def substitute(text: str, known: Mapping[str, str]) -> str:
@@ -403,14 +378,16 @@ def substitute(text: str, known: Mapping[str, str]) -> str:
     return NAMED.sub(lambda match: known.get(match[1], match[0]), text)
 
 
-def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> JobFile:
+def fill(body: JobFile, sweep: str, index: int, values: Mapping[str, str]) -> JobFile:
+    """The file of one job of a sweep."""
+    known = {SWEEP: sweep, INDEX: str(index), **values}
     variables = {f"WEFT_SWEEP_{name.upper()}": value for name, value in known.items()}
     env = {
         name: substitute(value, known) if isinstance(value, str) else value
         for name, value in body.env.items()
     }
     names = {
-        "id": job_id,
+        "id": f"{sweep}.{index}",
         "name": f"{name_of(body)[: LONGEST_NAME - len(f'.{index}')]}.{index}",
         "app": known[SWEEP],
     }
@@ -433,9 +410,3 @@ def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> J
     filled = JobFile.model_validate({**dict(body), **changes})
     # Names that we made are longer than those that people choose, and are not checked like them.
     return filled.model_copy(update={**names, "max_parallel": body.max_parallel})
-
-
-def _write_value(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value}"

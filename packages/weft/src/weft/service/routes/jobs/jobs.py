@@ -40,6 +40,7 @@ from weft.service.requests.job_file import (
     job_of,
     name_of,
     new_id,
+    search_of,
     with_priority,
 )
 from weft.service.responses.answers import Done, Events, JobAnswer, JobList, Made
@@ -190,9 +191,16 @@ def read_jobs(
     if asked is None and key:
         asked = new_id(name_of(body), _mark(key, tenant, who.name))
     body = body.model_copy(update={"id": asked})
-    now = service.driver.now
+    now, search = service.driver.now, search_of(body)
     for single, values in expand(body, body.id or new_id(name_of(body))):
-        job = job_of(single, tenant=tenant, user=who.name, account=who.account, parameters=values)
+        job = job_of(
+            single,
+            tenant=tenant,
+            user=who.name,
+            account=who.account,
+            parameters=values,
+            search=search,
+        )
         deadline = None if job.deadline is None else now + job.deadline
         yield replace(job, after=after, deadline=deadline)
 

@@ -1,0 +1,1 @@
+"""Sweeps that search: the space, the trials that fall behind, the next trial."""

@@ -1,0 +1,81 @@
+"""The next trial by a sampler of Optuna, asked anew from all that trials before it reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Any
+
+from weft.app.search.space import Range, Space, Value, write_value
+from weft.core.errors import InvalidConfig
+from weft.frozen import frozen
+
+
+@frozen
+class Told:
+    """A trial of before: its parameters as texts, and the best value that it reached.
+
+    Without a value it runs, or it `ended` without one.
+    """
+
+    parameters: dict[str, str]
+    value: float | None
+    ended: bool
+
+
+def check_installed() -> None:
+    """Refuse a search that this environment cannot make."""
+    if find_spec("optuna") is None:
+        raise InvalidConfig(
+            "sweep.search: optuna is not installed where the service runs",
+            hint="pip install optuna there, or search: asha",
+        )
+
+
+def ask(space: Space, told: Iterable[Told], *, maximize: bool, seed: int) -> dict[str, Value]:
+    """The parameters of the next trial: the same for the same history."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    direction = "maximize" if maximize else "minimize"
+    history = [*told]
+    sampler = optuna.samplers.TPESampler(seed=seed + len(history), n_startup_trials=8)
+    study = optuna.create_study(sampler=sampler, direction=direction)
+    shapes = {name: _distribution(optuna.distributions, values) for name, values in space.items()}
+    for trial in history:
+        study.add_trial(_trial(optuna.trial, space, shapes, trial))
+    chosen = study.ask(shapes).params
+    return {name: _rounded(values, chosen[name]) for name, values in space.items()}
+
+
+def _distribution(kinds: Any, values: Any) -> Any:
+    if not isinstance(values, Range):
+        return kinds.CategoricalDistribution(tuple(values))
+    if values.kind == "int":
+        return kinds.IntDistribution(int(values.low), int(values.high))
+    return kinds.FloatDistribution(values.low, values.high, log=values.kind == "log")
+
+
+def _trial(kinds: Any, space: Space, shapes: Any, told: Told) -> Any:
+    states = kinds.TrialState
+    state = states.RUNNING
+    if told.ended:
+        state = states.FAIL if told.value is None else states.COMPLETE
+    return kinds.create_trial(
+        params={name: _read(values, told.parameters[name]) for name, values in space.items()},
+        distributions=shapes,
+        value=told.value if state is states.COMPLETE else None,
+        state=state,
+    )
+
+
+def _read(values: Any, text: str) -> Value:
+    """The value that a job's parameter was written from."""
+    if isinstance(values, Range):
+        number = min(max(float(text), values.low), values.high)
+        return int(number) if values.kind == "int" else number
+    return next(value for value in values if write_value(value) == text)
+
+
+def _rounded(values: Any, value: Value) -> Value:
+    return values.rounded(float(value)) if isinstance(values, Range) else value

@@ -75,6 +75,7 @@ def all_pages() -> dict[str, str]:
     """Every page under docs/reference but those of policies and wrappers."""
     return {
         "api.md": api_page(MADE),
+        "cite.md": cite_page(),
         "cli.md": cli_page(),
         "engines.md": engines_page(MADE),
         "events.md": events_page(),
@@ -211,6 +212,32 @@ def idle_wrappers() -> dict[str, str]:
         for name in names("wrapper")
     }
     return {name: why for name, why in whys.items() if why}
+
+
+def cite_page() -> str:
+    """How to cite Weft and the papers, by the policies and wrappers that stand for them."""
+    by_paper: dict[str, list[str]] = {}
+    for kind, folder in (("policy", "policies"), ("wrapper", "wrappers")):
+        for name in names(kind):
+            part = find(kind, name)
+            _, fields = docstring_fields(sys.modules[part.__module__].__doc__ or "")
+            if not fields.get("Paper", "none").startswith("none"):
+                page = page_of(folder, name, part)
+                by_paper.setdefault(fields["Paper"], []).append(
+                    f"[{name}]({link(HERE / 'cite.md', page)})"
+                )
+    return "\n".join(
+        [
+            MADE,
+            "# How to cite\n",
+            "Cite Weft as [`CITATION.cff`](../../CITATION.cff) says, with its version: GitHub and",
+            "`cffconvert` make BibTeX of it. Beside it cite the papers of what you ran:\n",
+            "| what you ran | its paper |",
+            "|---|---|",
+            *(f"| {', '.join(parts)} | {cell(paper)} |" for paper, parts in by_paper.items()),
+            "",
+        ]
+    )
 
 
 def policy_page(name: str) -> str:

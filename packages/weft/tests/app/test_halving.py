@@ -6,9 +6,9 @@ from itertools import permutations
 from math import nan
 
 from weft.app.search.halving import best_of, find_behind, value_at
-from weft.core.model.search import Search, SearchKind
+from weft.core.model.search import SearchKind, SearchTerms
 
-ASHA = Search(SearchKind.ASHA, "loss", eta=2)
+ASHA = SearchTerms(SearchKind.ASHA, "loss", eta=2)
 
 
 def flat(*values: float, steps: int = 1) -> dict[str, list[tuple[float, float]]]:
@@ -48,7 +48,7 @@ def test_each_rung_is_compared_by_itself() -> None:
 
 
 def test_more_may_be_better() -> None:
-    most = Search(SearchKind.ASHA, "accuracy", maximize=True, eta=2)
+    most = SearchTerms(SearchKind.ASHA, "accuracy", maximize=True, eta=2)
 
     assert find_behind(flat(0.9, 0.1), most).keys() == {"b"}
     assert best_of([(1.0, 0.1), (2.0, 0.9), (3.0, nan)], most) == 0.9

@@ -112,3 +112,19 @@ def test_a_mistake_ends_the_command_before_anything_starts(tmp_path: Path) -> No
 def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"cannot read .*none\.toml"):
         ConfigFile.read(tmp_path / "none.toml")
+
+
+def test_a_unit_of_ones_own_serves_with_the_options_that_were_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "my config"))
+
+    ran = CliRunner().invoke(cli, ["serve", "--install", "--port", "7900"])
+
+    options = tmp_path / "my config/weft/serve.toml"
+    unit = tmp_path / "my config/systemd/user/weft.service"
+    assert ran.exit_code == 0, ran.output
+    assert "systemctl --user enable --now weft.service" in ran.output
+    assert ConfigFile.read(options).values["port"] == 7900
+    assert f'"serve" "--config" "{options}"' in unit.read_text()
+    assert options.stat().st_mode & 0o077 == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft.core.model.search import Search, SearchKind
+from weft.core.model.search import SearchKind, SearchTerms
 from weft.service.requests.job_file import JobFile, expand, job_of, search_of
 
 
@@ -93,7 +93,7 @@ def test_a_search_has_as_many_jobs_as_trials_and_each_knows_how_it_searches() ->
         assert 1e-5 <= float(values["lr"]) <= 1e-1
         assert values["layers"] in "1234"
     assert job.launch is not None
-    assert job.launch.search == Search(SearchKind.ASHA, "loss", maximize=True, trials=20)
+    assert job.launch.search == SearchTerms(SearchKind.ASHA, "loss", maximize=True, trials=20)
 
 
 def test_a_search_that_learns_begins_with_what_runs_at_once() -> None:

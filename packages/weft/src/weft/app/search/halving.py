@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from weft.core.model.search import Search
+from weft.core.model.search import SearchTerms
 from weft.frozen import frozen
 
 Curve = Sequence[tuple[float, float]]  # steps and values, in the order in which they came
@@ -35,7 +35,7 @@ class Behind:
         )
 
 
-def find_behind(curves: Mapping[str, Curve], search: Search) -> dict[str, Behind]:
+def find_behind(curves: Mapping[str, Curve], search: SearchTerms) -> dict[str, Behind]:
     """The trials that should give way to others, and the first rung at which each fell behind."""
     behind: dict[str, Behind] = {}
     step = search.first
@@ -60,13 +60,13 @@ def value_at(curve: Curve, step: float) -> float | None:
     return next((value for at, value in curve if at >= step), None)
 
 
-def rank(value: float, search: Search) -> float:
+def rank(value: float, search: SearchTerms) -> float:
     """A number that is less for a better value, and worst for one that is no number."""
     if math.isnan(value):
         return math.inf
     return -value if search.maximize else value
 
 
-def best_of(curve: Curve, search: Search) -> float | None:
+def best_of(curve: Curve, search: SearchTerms) -> float | None:
     """The best value that a trial reached."""
     return min((value for _, value in curve), key=lambda value: rank(value, search), default=None)

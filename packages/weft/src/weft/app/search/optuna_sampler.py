@@ -1,8 +1,8 @@
-"""The next trial by a sampler of Optuna, asked anew from all that trials before it reached."""
+"""The next trial by a sampler of Optuna, from all that trials before it reached."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +12,7 @@ from weft.frozen import frozen
 
 
 @frozen
-class Told:
+class PastTrial:
     """A trial of before: its parameters as texts, and the best value that it reached.
 
     Without a value it runs, or it `ended` without one.
@@ -32,13 +32,13 @@ def check_installed() -> None:
         )
 
 
-def ask(space: Space, told: Iterable[Told], *, maximize: bool, seed: int) -> dict[str, Value]:
+def ask(space: Space, past: Iterable[PastTrial], *, maximize: bool, seed: int) -> dict[str, Value]:
     """The parameters of the next trial: the same for the same history."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     direction = "maximize" if maximize else "minimize"
-    history = [*told]
+    history = [*past]
     sampler = optuna.samplers.TPESampler(seed=seed + len(history), n_startup_trials=8)
     study = optuna.create_study(sampler=sampler, direction=direction)
     shapes = {name: _distribution(optuna.distributions, values) for name, values in space.items()}
@@ -56,20 +56,20 @@ def _distribution(kinds: Any, values: Any) -> Any:
     return kinds.FloatDistribution(values.low, values.high, log=values.kind == "log")
 
 
-def _trial(kinds: Any, space: Space, shapes: Any, told: Told) -> Any:
+def _trial(kinds: Any, space: Space, shapes: Any, trial: PastTrial) -> Any:
     states = kinds.TrialState
     state = states.RUNNING
-    if told.ended:
-        state = states.FAIL if told.value is None else states.COMPLETE
+    if trial.ended:
+        state = states.FAIL if trial.value is None else states.COMPLETE
     return kinds.create_trial(
-        params={name: _read(values, told.parameters[name]) for name, values in space.items()},
+        params={name: _read(values, trial.parameters[name]) for name, values in space.items()},
         distributions=shapes,
-        value=told.value if state is states.COMPLETE else None,
+        value=trial.value if state is states.COMPLETE else None,
         state=state,
     )
 
 
-def _read(values: Any, text: str) -> Value:
+def _read(values: Sequence[Value] | Range, text: str) -> Value:
     """The value that a job's parameter was written from."""
     if isinstance(values, Range):
         number = min(max(float(text), values.low), values.high)
@@ -77,5 +77,5 @@ def _read(values: Any, text: str) -> Value:
     return next(value for value in values if write_value(value) == text)
 
 
-def _rounded(values: Any, value: Value) -> Value:
+def _rounded(values: Sequence[Value] | Range, value: Value) -> Value:
     return values.rounded(float(value)) if isinstance(values, Range) else value

@@ -37,7 +37,7 @@ class Range:
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
     def spread(self, count: int) -> Sequence[float | int]:
-        """So many numbers, both ends among them; fewer where there are not as many."""
+        """`count` numbers, both ends among them; fewer where there are not as many."""
         if count == 1:
             return (self.at(0.5),)
         parts = [place / (count - 1) for place in range(count)]

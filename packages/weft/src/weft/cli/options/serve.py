@@ -245,7 +245,7 @@ class ServeOptions:
 
 HOW_OFTEN_S = {"hourly": 3600.0, "daily": 86_400.0, "weekly": 7 * 86_400.0}
 USERS = "users"  # a file, or a table in this one
-NOT_HERE = ("config", "print_config")
+NOT_HERE = ("config", "print_config", "install")
 
 
 @frozen

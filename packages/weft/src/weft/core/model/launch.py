@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 
-from weft.core.model.search import Search
+from weft.core.model.search import SearchTerms
 from weft.frozen import frozen
 from weft.run_terms import RunTerms
 
@@ -67,7 +67,7 @@ class Launch(RunTerms):
     parameters: Mapping[str, str] = field(default_factory=dict)
     software: Software | None = None
     secrets: tuple[str, ...] = ()
-    search: Search | None = None
+    search: SearchTerms | None = None
 
     def is_secret(self, name: str) -> bool:
         """True if a variable's value is hidden wherever it appears."""

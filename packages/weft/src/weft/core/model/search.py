@@ -17,8 +17,8 @@ class SearchKind(StrEnum):
 
 
 @frozen
-class Search:
-    """How a sweep searches; every trial of it holds the same.
+class SearchTerms:
+    """The way in which a sweep searches; every trial of it holds the same.
 
     `metric` is what trials report. Of `eta` trials that came as far as a rung, one goes on; rungs
     are at step `first` and at each `eta` times the step before. `body` is the job file, as JSON,

@@ -18,12 +18,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from weft.app.search.optuna_sampler import check_installed
 from weft.core.errors import InvalidConfig
 from weft.core.model.execution import read_execution
 from weft.core.model.job import PRIORITIES, BatchRange, Demand, Job, JobId, Or, PriorityWord, Tier
 from weft.core.model.launch import Launch
-from weft.core.model.search import Search
+from weft.core.model.search import SearchTerms
 from weft.run_terms import DEFAULT_GRACE_S, Processes, RunTerms
 from weft.service.requests.fields import (
     LONGEST_NAME,
@@ -252,7 +251,7 @@ def job_of(
     user: str,
     account: str = "",
     parameters: Mapping[str, str] = NO_PARAMETERS,
-    search: Search | None = None,
+    search: SearchTerms | None = None,
 ) -> Job:
     """The job that a file describes; without an id it gets a random one.
 
@@ -349,15 +348,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value}"
 
 
-def search_of(body: JobFile) -> Search | None:
-    """How the sweep of a file searches; None for one that does not."""
+def search_of(body: JobFile) -> SearchTerms | None:
+    """The terms by which the sweep of a file searches; None for one that does not."""
     sweep = body.sweep
     if sweep is None or not sweep.space:
         return None
-    learns = sweep.search == "optuna"
-    if learns:
-        check_installed()
-    return sweep.terms(body.model_dump_json(exclude_unset=True) if learns else "")
+    return sweep.terms(body.model_dump_json(exclude_unset=True) if sweep.search == "optuna" else "")
 
 
 NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.app.search.space import Range, Space, choose, lay_grid, write_value
-from weft.core.model.search import Search, SearchKind
+from weft.core.model.search import SearchKind, SearchTerms
 from weft.service.requests.fields import Number, Positive, RequestBody, Text, printable
 
 MOST_OF_A_SWEEP = 1000
@@ -51,9 +51,8 @@ class Between(RequestBody):
 
     def range(self) -> Range:
         """The range as a search knows it."""
-        if self.log is not None:
-            return Range(*self.log, "log")
-        return Range(*self.uniform) if self.uniform else Range(*(self.int or (0, 1)), "int")
+        low, high = self.log or self.uniform or self.int or (0.0, 0.0)
+        return Range(low, high, "log" if self.log else "int" if self.int else "uniform")
 
 
 SpaceFields = Annotated[dict[Parameter, Values | Between], Field(max_length=MOST_PARAMETERS)]
@@ -103,9 +102,9 @@ class Sweep(RequestBody):
             raise ValueError(f"the lists alone have more combinations than {self.trials} trials")
         return self
 
-    def terms(self, body: str) -> Search:
-        """How it searches; `body` is the job file where that is needed later."""
-        return Search(
+    def terms(self, body: str) -> SearchTerms:
+        """The terms of its search; `body` is the job file where that is needed later."""
+        return SearchTerms(
             SearchKind(self.search),
             metric=self.metric or "",
             maximize=self.goal == "max",

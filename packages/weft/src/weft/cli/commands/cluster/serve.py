@@ -69,6 +69,13 @@ def serve(
         bool,
         typer.Option("--print-config", help="Print all options as a file for --config, and exit."),
     ] = False,
+    install: Annotated[
+        bool,
+        typer.Option(
+            "--install",
+            help="Write a systemd unit of your own that serves with these options, and exit.",
+        ),
+    ] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
 
@@ -76,7 +83,7 @@ def serve(
     --state.
     """
     table = context.meta.get(USERS) if options.users is None else None
-    if print_config:
+    if print_config or install:
         from weft.cli.options.serve import NOT_HERE, as_toml
 
         given = {
@@ -84,7 +91,11 @@ def serve(
             for name, value in {**context.params, "state": options.state or state_folder()}.items()
             if name not in NOT_HERE
         }
-        typer.echo(as_toml({**given, "users": given["users"] or table}), nl=False)
+        text = as_toml({**given, "users": given["users"] or table})
+        if install:
+            _install(text)
+        else:
+            typer.echo(text, nl=False)
         return
     with user_errors():
         from weft.core.errors import InvalidConfig
@@ -118,6 +129,14 @@ def serve(
                 announce(url, folder, named=options.state is not None)
 
             run(settings, ready=ready, invite=announce_joining)
+
+
+def _install(options: str) -> None:
+    from weft.app.serve.own_unit import install
+
+    with user_errors():
+        config, unit, switch = install(options)
+    typer.echo(f"wrote the options to {config} and {unit}; this switches it on:\n  {switch}")
 
 
 def _wait_for_turn(state: Path, database: str) -> Standby:

@@ -14,7 +14,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from weft.app.insight.counted_start import warn_of_failure
+from weft.app.search.optuna_sampler import check_installed
 from weft.core.model.job import PRIORITIES, After, Job, JobId, PriorityWord, priority_word
+from weft.core.model.search import SearchKind
 from weft.core.plan.reasons import device_word
 from weft.core.stops import Rung
 from weft.plural import say_gpus
@@ -192,6 +194,8 @@ def read_jobs(
         asked = new_id(name_of(body), _mark(key, tenant, who.name))
     body = body.model_copy(update={"id": asked})
     now, search = service.driver.now, search_of(body)
+    if search is not None and search.kind is SearchKind.OPTUNA:
+        check_installed()
     for single, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(
             single,

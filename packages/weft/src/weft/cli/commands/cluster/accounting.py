@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -9,18 +10,31 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.frozen import frozen
 from weft.service.responses.answers import Accounts, SharesOverTime, Tenant
 
 LINES = 24  # windows that a screen shows
+GROUPS = {"project": "tenant", "tenant": "tenant", "user": "user", "name": "name", "state": "state"}
 
 
 def accounting(
-    csv: Annotated[bool, o.OUT("--csv", help="One row per job, as CSV.")] = False,
+    csv: Annotated[
+        bool, o.OUT("--csv", help="One row per job, or per group of --by, as CSV.")
+    ] = False,
     since: Annotated[
-        str, typer.Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")
+        str, typer.Option(help="From this day on (UTC): 2026-11-01, or 30d ago.", metavar="DAY")
     ] = "",
     until: Annotated[
         str, typer.Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")
+    ] = "",
+    month: Annotated[
+        str, typer.Option(help="One month (UTC): 2026-11, or `this` and `last`.", metavar="MONTH")
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            help=f"Jobs that were submitted then, grouped: {', '.join(GROUPS)}; joined by commas."
+        ),
     ] = "",
     over_time: Annotated[
         bool, typer.Option("--over-time", help="GPUs used of those entitled to, over time.")
@@ -30,14 +44,19 @@ def accounting(
     """Show the GPU time that each tenant used, and was entitled to.
 
     Counts whole days in UTC. `--csv` has a row per job, and so has `--json` for the first hundred
-    jobs. `--over-time` prints one line per time window, the latest last.
+    jobs. `--over-time` prints one line per time window, the latest last. With `--by`, what was
+    wasted is the GPU time of jobs that failed.
     """
     from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json, write_bytes
 
     with user_errors():
-        start, end = day_start("--since", since), day_start("--until", until)
+        start, end = period(since, until, month)
         client = ServiceClient()
+        if by:
+            rows = client.raw("/accounting", format="csv", since=start, until=end)
+            _show_groups(group_jobs(rows.decode(), by), csv=csv, as_json=as_json)
+            return
         if csv:
             write_bytes(client.raw("/accounting", format="csv", since=start, until=end))
             return
@@ -52,6 +71,109 @@ def accounting(
     screen.print(build_used_table(accounts, screen.width))
     if accounts.jain is not None and len(accounts.tenants) > 1:
         screen.print(f"Jain's index of what tenants received of it: {accounts.jain:.3f}")
+
+
+@frozen
+class UsedGroup:
+    """The usage of jobs that are alike in what they are grouped by."""
+
+    group: tuple[str, ...]
+    jobs: int
+    gpu_seconds: float
+    restarts: int
+    wasted_gpu_seconds: float
+
+
+def group_jobs(rows: str, by: str) -> tuple[list[str], list[UsedGroup]]:
+    """The names of groups, and the groups of jobs in CSV, the largest first."""
+    from csv import DictReader
+
+    from weft.core.errors import InvalidConfig
+
+    names = [name.strip() for name in by.split(",")]
+    if unknown := [name for name in names if name not in GROUPS]:
+        raise InvalidConfig(f"--by {unknown[0]!r} is no group", hint=f"any of {', '.join(GROUPS)}")
+    jobs_by_group: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for job in DictReader(rows.splitlines()):
+        jobs_by_group.setdefault(tuple(job[GROUPS[name]] for name in names), []).append(job)
+    groups = [
+        UsedGroup(
+            group,
+            len(jobs),
+            sum(float(job["gpu_seconds"]) for job in jobs),
+            sum(int(job["restarts"]) for job in jobs),
+            sum(float(job["gpu_seconds"]) for job in jobs if job["state"] == "failed"),
+        )
+        for group, jobs in jobs_by_group.items()
+    ]
+    return names, sorted(groups, key=lambda group: (-group.gpu_seconds, group.group))
+
+
+def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_json: bool) -> None:
+    from csv import writer
+
+    from weft.cli.view import words
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.tables import TableColumn, fit_columns
+
+    names, groups = grouped
+    measures = ("jobs", "gpu_seconds", "restarts", "wasted_gpu_seconds")
+    if as_json:
+        print_json(
+            {
+                "groups": [
+                    dict(zip(names, group.group, strict=True))
+                    | {measure: getattr(group, measure) for measure in measures}
+                    for group in groups
+                ]
+            }
+        )
+    elif csv:
+        out = writer(sys.stdout, lineterminator="\n")
+        out.writerow([*names, *measures])
+        out.writerows(
+            [*group.group, *(getattr(group, measure) for measure in measures)] for group in groups
+        )
+    else:
+        columns: list[TableColumn[UsedGroup]] = [
+            TableColumn(name, lambda row, place=place: row.group[place] or "(none)", most=32)  # type: ignore[misc]
+            for place, name in enumerate(names)
+        ]
+        columns += [
+            TableColumn("jobs", lambda row: str(row.jobs), right=True),
+            TableColumn("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
+            TableColumn("restarts", lambda row: str(row.restarts), right=True),
+            TableColumn("wasted", lambda row: words.seconds(row.wasted_gpu_seconds), right=True),
+        ]
+        screen = console()
+        screen.print(fit_columns(columns, groups, screen.width))
+
+
+def period(since: str, until: str, month: str) -> tuple[float | None, float | None]:
+    """The beginning and the end that options name, None for what none does."""
+    from datetime import UTC, datetime
+
+    from weft.core.errors import InvalidConfig
+
+    if not month:
+        return day_start("--since", since), day_start("--until", until)
+    if since or until:
+        raise InvalidConfig(
+            "--month and --since or --until are both given", hint="give one of them"
+        )
+    now = datetime.now(UTC)
+    months = {"this": now.year * 12 + now.month - 1, "last": now.year * 12 + now.month - 2}
+    if month not in months:
+        try:
+            read = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
+        except ValueError as error:
+            raise InvalidConfig(
+                f"--month {month!r} is not a month", hint="such as 2026-11, this or last"
+            ) from error
+        months[month] = read.year * 12 + read.month - 1
+    ends = (divmod(months[month] + after, 12) for after in (0, 1))
+    start, end = (datetime(year, first + 1, 1, tzinfo=UTC).timestamp() for year, first in ends)
+    return start, end
 
 
 def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
@@ -118,13 +240,18 @@ def _part(received: float | None) -> str:
 
 def day_start(option: str, text: str) -> float | None:
     """Seconds since the epoch at the beginning of a day; None where none was named."""
-    from datetime import UTC, datetime
+    from datetime import UTC, datetime, timedelta
 
     from weft.core.errors import InvalidConfig
 
     if not text:
         return None
+    if text[:-1].isdecimal() and text[-1] == "d" and len(text) < 7:
+        day = datetime.now(UTC) - timedelta(days=int(text[:-1]))
+        return day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
     except ValueError as error:
-        raise InvalidConfig(f"{option} {text!r} is not a day", hint="such as 2026-11-01") from error
+        raise InvalidConfig(
+            f"{option} {text!r} is not a day", hint="such as 2026-11-01, or 30d"
+        ) from error

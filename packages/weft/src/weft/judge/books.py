@@ -41,9 +41,9 @@ class JobAccount:
         return max(self.starts - 1, 0)
 
 
-def accounts(replay: PlayedLog, until: float | None = None) -> dict[str, JobAccount]:
+def accounts(replay: PlayedLog) -> dict[str, JobAccount]:
     """Every job's, up to the end of the log or a later time."""
-    return {name: _account(life, until or replay.now) for name, life in replay.jobs.items()}
+    return {name: _account(life, replay.now) for name, life in replay.jobs.items()}
 
 
 def _account(life: Life, until: float) -> JobAccount:

@@ -73,7 +73,6 @@ class Life:
     saved: float | None = None
     reason: GivenReason | None = None
     deadline_promised: int | None = None  # the line in which it was
-    waits_since: float = 0.0
 
     @property
     def on(self) -> Allocation | None:

@@ -26,8 +26,8 @@ SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 class PlayedLog:
     """Everything that a log says, up to its last line that was taken in."""
 
-    def __init__(self, *, whole: bool = True) -> None:
-        self.whole = whole
+    def __init__(self) -> None:
+        self.whole = True
         self.now = 0.0
         self.line = 0
         self.nodes: dict[str, Node] = {}
@@ -195,7 +195,7 @@ class PlayedLog:
         if job.id in self.jobs:
             self.wrong("submitted twice", (job.id,), "a job of that name was submitted before")
             return
-        life = Life(job, self.now, self.line, counted=self.now, waits_since=self.now)
+        life = Life(job, self.now, self.line, counted=self.now)
         self.jobs[job.id] = self.active[job.id] = life
         self.changed_at = self.now
 
@@ -281,7 +281,7 @@ class PlayedLog:
         if life.current is None:
             return
         attempt = life.attempts[life.current]
-        life.current, life.waits_since = None, self.now
+        life.current = None
         if attempt.asleep or attempt.falling:
             attempt.falling = not attempt.asleep
             return
@@ -339,7 +339,7 @@ class PlayedLog:
             if not attempt.leaving:
                 text = f"attempt {number} stopped, and was not asked to"
                 self.wrong("stops by itself", (life.job.id,), text)
-            life.current, life.waits_since = None, self.now
+            life.current = None
 
     def _leave(self, life: Life, number: int, outcome: str) -> None:
         attempt = life.attempts.pop(number, None)
@@ -352,7 +352,7 @@ class PlayedLog:
         if outcome == SUCCEEDED and attempt.started is None and self.whole:
             self.wrong("ends before its start", (life.job.id,), f"attempt {number} never started")
         if current:
-            life.current, life.waits_since = None, self.now
+            life.current = None
         self.changed_at = self.now
         if outcome:
             self._end(life, outcome)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.goodput_example import LIMITS, NOISE, TIMES
 
 from weft.base.step_times import TINY, StepTime
-from weft.perf.goodput.model import BatchBounds, BatchChoice, Floats, Noise, best_batch, fixed_batch
+from weft.perf.goodput.model import BatchBounds, BatchChoice, Floats, Noise, best_batch, trials
 
 seconds = st.floats(1e-4, 1.0)
 slopes = st.floats(1e-6, 0.1)
@@ -32,6 +32,15 @@ def opt_s(times: StepTime, nodes: int, replicas: int, local: int, accumulate: in
     """Seconds of an iteration: its samples over samples per second."""
     samples = replicas * local * accumulate
     return float(samples / times.throughput(nodes, replicas, local, accumulate))
+
+
+def split_fixed(
+    times: StepTime, noise: Noise, shape: tuple[int, int], bounds: BatchBounds, batch: float
+) -> BatchChoice:
+    """The best division of one global batch, however small its parts."""
+    nodes, replicas = shape
+    choices = trials(times, nodes, replicas, noise.init, bounds, batch)
+    return choices.best((noise.sqr, noise.var))
 
 
 # ---- the table of examples
@@ -131,7 +140,7 @@ def test_the_best_batch_of_the_worked_examples(
 def test_a_fixed_batch_is_split_over_replicas_and_steps(
     shape: tuple[int, int], goodput: float, local: int, accumulate: int
 ) -> None:
-    split = fixed_batch(TIMES, NOISE, *shape, LIMITS, 1024)
+    split = split_fixed(TIMES, NOISE, shape, LIMITS, 1024.0)
 
     assert split.goodput == pytest.approx(goodput)
     assert (split.local, split.accumulate) == (local, accumulate)
@@ -154,7 +163,7 @@ def test_an_allocation_whose_smallest_batch_is_too_large_has_no_goodput() -> Non
 
 
 def test_a_fixed_batch_may_be_split_below_what_a_job_would_choose() -> None:
-    split = fixed_batch(TIMES, NOISE, 1, 64, LIMITS, 1024)
+    split = split_fixed(TIMES, NOISE, (1, 64), LIMITS, 1024.0)
 
     assert split.local == 16  # a job that chooses takes at least 32
     assert split.goodput > 0.0
@@ -253,6 +262,6 @@ def test_the_best_batch_keeps_its_bounds_and_its_word(
 
 @given(step_times, noises)
 def test_one_gpu_at_the_initial_batch_makes_its_throughput(times: StepTime, noise: Noise) -> None:
-    split = fixed_batch(times, noise, 1, 1, BatchBounds(4096, 1, 1024), noise.init)
+    split = split_fixed(times, noise, (1, 1), BatchBounds(4096, 1, 1024), noise.init)
 
     assert split.goodput == pytest.approx(times.throughput(1, 1, noise.init))

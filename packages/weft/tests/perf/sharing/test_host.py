@@ -16,26 +16,9 @@ from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.host import ByModel, HostLaw, epoch, load_shipped, read_tables
+from weft.perf.sharing.host import ByModel, HostLaw, load_shipped, read_tables
 
 SMALL = Sensitivity((1.0, 3.0), (20.0, 60.0), ((0.2, 0.5), (0.4, 1.0)))
-
-
-@pytest.mark.parametrize(
-    ("cached", "seconds", "rate"),
-    [(0.0, 286.72, 500.0), (0.25, 218.54, 500.0), (0.5, 200.0, 371.40), (0.75, 200.0, 189.13)],
-)
-def test_an_epoch_is_as_long_as_its_slowest_part(
-    cached: float, seconds: float, rate: float
-) -> None:
-    spent = epoch(140.0, cached, 200.0, 10.0, 500.0)
-
-    assert spent.seconds == pytest.approx(seconds, abs=0.005)
-    assert spent.storage_mb_s == pytest.approx(rate, abs=0.005)
-
-
-def test_a_whole_cache_needs_no_storage() -> None:
-    assert epoch(140.0, 1.0, 200.0, 10.0, 500.0).storage_mb_s == 0.0
 
 
 def test_between_points_speed_is_linear_and_outside_as_at_the_edge() -> None:

@@ -30,7 +30,6 @@ from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import LossCurve, epochs_left, fit_loss, normalise
 from weft.perf.training.servers import (
     Asynchronous,
-    MeasuredServers,
     SpeedPoint,
     Synchronous,
     average,
@@ -105,13 +104,10 @@ def test_too_few_points_are_refused() -> None:
         fit_synchronous(twice, 128)
 
 
-def test_repeated_measurements_count_once_and_override_the_law() -> None:
+def test_repeated_measurements_count_once() -> None:
     points = average([SpeedPoint(2, 2, 0.3), SpeedPoint(1, 1, 0.2), SpeedPoint(2, 2, 0.5)])
-    known = MeasuredServers(SYNC, {(p, w): speed for p, w, speed in points})
 
     assert points == [SpeedPoint(1, 1, 0.2), SpeedPoint(2, 2, 0.4)]
-    assert known.speed(2, 2) == pytest.approx(0.4)
-    assert known.speed(4, 4) == pytest.approx(0.413223, abs=1e-6)
 
 
 matrices = st.integers(1, 4).flatmap(

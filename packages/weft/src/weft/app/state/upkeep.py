@@ -385,7 +385,7 @@ class Prunable:
     cut: int | None
 
 
-def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable:
+def find_prunable(state: Path, keep: Keep) -> Prunable:
     """The part that `keep` does not keep; reads only, and may be asked while the service runs."""
     log = state / LOG
     if not log.is_file():
@@ -393,7 +393,7 @@ def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable
     try:
         with closing(sqlite3.connect(f"{log.absolute().as_uri()}?mode=ro", uri=True)) as db:
             ledger, last, at = _read_ledger(db)
-            now = max(time.time(), at) if now is None else now
+            now = max(time.time(), at)
             bases = db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()
             cut = choose_base(bases, last, now, keep)
             counted = db.execute("SELECT count(*) FROM events WHERE seq <= ?", (cut or 0,))

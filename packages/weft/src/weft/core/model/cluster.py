@@ -252,28 +252,6 @@ def _gbps(where: str, field: str, text: str) -> float:
         raise InvalidConfig(what, hint="for example 8x8:a100/nic=100/rack=4:200") from error
 
 
-def write_cluster(cluster: Cluster) -> str:
-    """The parts of a cluster as `parse_cluster` reads them; sizes of hosts are left out."""
-    parts: list[tuple[int, str]] = []
-    sizes = Counter(node.rack for node in cluster.nodes)
-    for node in cluster.nodes:
-        text = f"{node.gpus}:{node.kind}{write_links(node, sizes[node.rack])}"
-        count = parts.pop()[0] if parts and parts[-1][1] == text else 0
-        parts.append((count + 1, text))
-    return "+".join(f"{count}x{text}" for count, text in parts)
-
-
-def write_links(node: Node, in_rack: int) -> str:
-    """A node's links, as they stand in a cluster's string; `in_rack` nodes are in its rack."""
-    text = "" if node.topology is None else f"@{node.topology.name}"
-    for link in node.uplinks:
-        if link.name == node.id:
-            text += f"/nic={link.gbps:g}"
-        elif link.name == node.rack:
-            text += f"/rack={in_rack}:{link.gbps:g}"
-    return text
-
-
 def _unreadable(text: str, part: str) -> InvalidConfig:
     close = get_close_matches(text, NAMED_CLUSTERS, n=1)
     return InvalidConfig(

@@ -186,18 +186,11 @@ def _spread(k: Floats, init: Any, limits: BatchBounds) -> Candidates:
     return Candidates(m, s, allowed)
 
 
-def fixed_batch(
-    times: StepTime, noise: Noise, nodes: float, replicas: float, limits: BatchBounds, batch: float
-) -> BatchChoice:
-    """Return the best division of one fixed global batch size, however small its parts."""
-    return _best_of_one(times, noise, float(nodes), float(replicas), limits, float(batch))
-
-
 def _best_of_one(
-    times: StepTime, noise: Noise, nodes: float, k: float, limits: BatchBounds, fixed: float = 0.0
+    times: StepTime, noise: Noise, nodes: float, k: float, limits: BatchBounds
 ) -> BatchChoice:
     """A single case, without the cost of broadcasting: only noise is new from epoch to epoch."""
-    return trials(times, nodes, k, noise.init, limits, fixed).best((noise.sqr, noise.var))
+    return trials(times, nodes, k, noise.init, limits).best((noise.sqr, noise.var))
 
 
 class Trials:

@@ -28,7 +28,6 @@ MEM_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
 FAIR = (3.0, 62.5)
 TABLES = "tput_matrix.csv"
 STARVED = 0.1  # speed left where a job has less memory than it needs at all
-MB_PER_GB = 1024.0
 # Other names of the models that were measured.
 ALSO = {
     "resnet18": "res18",
@@ -69,30 +68,6 @@ class HostLaw:
     def table(self) -> Sensitivity:
         """On the grid of the published tables."""
         return Sensitivity(CPUS, MEM_GB, tuple(tuple(self.at(c, m) for m in MEM_GB) for c in CPUS))
-
-
-@frozen
-class Epoch:
-    """Seconds of a pass over the data, and the storage rate that it needs in MB/s."""
-
-    seconds: float
-    storage_mb_s: float
-
-
-def epoch(
-    data_gb: float, cached: float, compute_s: float, mem_gb_s: float, disk_mb_s: float
-) -> Epoch:
-    """A pass over `data_gb` of which the part `cached` is in memory.
-
-    What is not cached comes from storage, what is from memory; computing goes on meanwhile. This
-    is how memory is profiled without measuring it: only cores are (section 3 of the paper).
-    """
-    fetched = (1.0 - cached) * data_gb
-    from_memory = cached * data_gb / mem_gb_s
-    reading = from_memory + fetched * MB_PER_GB / disk_mb_s
-    if reading >= compute_s:
-        return Epoch(reading, disk_mb_s)
-    return Epoch(compute_s, fetched * MB_PER_GB / (compute_s - from_memory))
 
 
 @cache

@@ -6,14 +6,12 @@ that a fit is a non-negative least squares problem. Measured times count by thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.frozen import frozen
 from weft.perf.goodput.model import Floats
 
 MOST_STEPS = 300
@@ -56,18 +54,6 @@ class Asynchronous(NamedTuple):
     def speed(self, p: Any, w: Any) -> Any:
         """On `p` servers and `w` workers."""
         return w / (self.t0 + self.t1 * w / p + self.t2 * w + self.t3 * p)
-
-
-@frozen
-class MeasuredServers:
-    """A law that gives way to what was measured."""
-
-    law: Synchronous | Asynchronous
-    known: Mapping[tuple[int, int], float] = field(default_factory=dict)
-
-    def speed(self, p: int, w: int) -> float:
-        """The measured speed if there is one, else the law's."""
-        return self.known.get((p, w), float(self.law.speed(p, w)))
 
 
 def fit_synchronous(points: Iterable[SpeedPoint], batch: float) -> Synchronous:

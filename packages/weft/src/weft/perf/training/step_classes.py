@@ -150,11 +150,6 @@ class StageTimes:
         """All of it: parts do not overlap."""
         return self.input_s + self.compute_s + self.weights_s
 
-    @property
-    def weights_part(self) -> float:
-        """Of all the time, what goes to weights."""
-        return self.weights_s / self.total_s
-
 
 def step_time(
     step: StepWork, kind: Class, media: Media | None = None, workers: int = 1
@@ -178,12 +173,6 @@ def step_time(
     compute = step.tflop / (e * on.tflops) + step.memory_gb / (e * on.memory)
     weights = sum(step.weights_gb / (e * speed) for speed in paths[kind])
     return StageTimes(shared * step.input_gb / (e * on.pcie), compute, weights)
-
-
-def gain(step: StepWork, to: Class, media: Media | None = None, workers: int = 1) -> float:
-    """Return how many times as fast a job with parameter servers would be in another class."""
-    before = step_time(step, "ps").total_s
-    return before / step_time(step, to, media, workers).total_s
 
 
 def faster_network(gbit_s: float) -> Media:

@@ -31,7 +31,6 @@ def decide_again(
     log: Iterable[tuple[int, float, Event]],
     *,
     knowledge: Knowledge | None = None,
-    seed: int = 0,
     base: bytes | None = None,
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn; one that was cut goes on from its `base`.
@@ -47,7 +46,6 @@ def decide_again(
         live_policy(FIFO),
         Cluster(()),
         knowledge=knowledge,
-        seed=seed,
         journal=lambda _, event: noted.append(event),
         stops=rules_of(_find_rungs(log)),
     )

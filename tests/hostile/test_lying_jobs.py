@@ -11,7 +11,7 @@ from tests.waiting import LIMIT_S
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
-from weft.node.measuring.claims import ClaimBounds
+from weft.node.measuring.measurer import ClaimBounds
 
 # Claims of a program that does nothing: by its watcher's line, or as a rank that reports itself.
 LIAR = """

@@ -20,9 +20,9 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.releasing import devices_of
 from weft.core.state.saved_state import load_state, save_state
-from weft.core.state.wishes import wishes_of
 from weft.core.stops import SLEEPS, Rung
 from weft.pieces.pack import pack
+from weft.runtime.recovery.recover import wishes_of
 from weft.stack.layers import EligibleJobs
 
 CLUSTER = parse_cluster("2x2:h200")

@@ -43,7 +43,7 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS
-from weft.core.state.wishes import wishes_of
+from weft.runtime.recovery.recover import wishes_of
 from weft.stack.layers import EligibleJobs
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")

@@ -25,12 +25,11 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
-from weft.core.state.wishes import wishes_of
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import HistoryPredictor
 from weft.runtime.loop.driver import Driver
-from weft.runtime.recovery.recover import freeze, reconcile, recover
+from weft.runtime.recovery.recover import freeze, reconcile, recover, wishes_of
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 

@@ -8,8 +8,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.about import About, Controls
 from weft.core.state.capacity import Capacity
-from weft.runtime.deciding.stays_small import why_small
-from weft.runtime.deciding.waiting import WaitExplainer
+from weft.runtime.deciding.waiting import WaitExplainer, why_small
 
 SIZES = About("sizes", "a test", controls=Controls.COUNT)
 

@@ -10,7 +10,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
-from weft.core.state.wishes import wishes_of
+from weft.runtime.recovery.recover import wishes_of
 
 A, B = JobId("a"), JobId("b")
 NODE = NodeId("v100-0")

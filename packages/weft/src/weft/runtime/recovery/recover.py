@@ -13,7 +13,7 @@ from weft.base.garbage import no_collection
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import event as facts
-from weft.core.events.actions import Resize, Resume, Sleep, Stop
+from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId, Stage
 from weft.core.protocols import Store
@@ -22,7 +22,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.cells import Column
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import SavedPromise, SavedScheduler, SavedState
-from weft.core.state.wishes import Wish, wishes_of
+from weft.core.state.state import State
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
@@ -376,3 +376,34 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
         return None
     log.info("snapshot=%d is of another version; reading the whole log", seq)
     return None
+
+
+Wish = Start | Stop | Resize | Sleep | Resume
+
+
+def wishes_of(state: State) -> list[Wish]:
+    """Every stop, start and resize that was asked for and not answered yet, stops first.
+
+    What a driver repeats when it cannot know which actions were carried out. So is every job that
+    is to sleep, since it may have been woken meanwhile.
+    """
+    sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
+    wishes: list[Wish] = [
+        Stop(*leaving) for leaving in releasing.leaving() if state.asleep.find(*leaving) is None
+    ]
+    wishes += state.live.wishes(table)
+    for sleeping in sleepers.values():
+        if not (sleeping.there and _is_asked_to_run(state, sleeping.job)):
+            wishes.append(Sleep(sleeping.job, sleeping.attempt, sleeping.rung))
+    for row in np.flatnonzero(table.column(Column.STAGE) == Stage.STARTING).tolist():
+        job, on = table.jobs[row], table.allocations[row]
+        if on is not None and not releasing.holds(job.id):
+            kind = Resume if job.id in sleepers else Start
+            wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
+    return wishes
+
+
+def _is_asked_to_run(state: State, job: JobId) -> bool:
+    """True if a job was given its devices, and no other job is on them any more."""
+    on = state.table.allocations[state.table.row(job)]
+    return on is not None and not state.releasing.holds(job)

@@ -13,8 +13,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of, priority_word
 from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
-from weft.runtime.deciding.stays_small import why_small
-from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.deciding.waiting import waits_of, why_small, why_waits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord

@@ -184,6 +184,16 @@ OLD_NAMES = {
     "take_up": "read_requests",
     "welcome": "fast_start",
 }
+# Names of classes and types, likewise.
+OLD_TYPES = {
+    "Anybody": "NoOrder",
+    "Away": "Unreachable",
+    "Line": "Connection, or whose line it is",
+    "Nights": "SleepSimulation",
+    "Room": "TokenBucket, or whose room it is",
+    "Standing": "AllocationTrial",
+    "Turn": "Decision, or whose turn it is",
+}
 # Actors of Ray that an older version started answer to this name.
 STILL_CALLED = {"engines/ray/runner.py": "look", "node/agent.py": "_welcome"}
 # Class names with two meanings: messages on a wire, and answers of the API, keep theirs.
@@ -199,6 +209,16 @@ def defined(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
 
 
+def named(node: ast.stmt) -> list[str]:
+    """The classes, types and constants that a statement of a module defines."""
+    match node:
+        case ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+    return []
+
+
 def test_functions_have_none_of_the_names_of_before() -> None:
     wrong = [
         f"{name_file(path)}:{line} {name}: say {OLD_NAMES[name.lstrip('_')]!r}"
@@ -208,6 +228,24 @@ def test_functions_have_none_of_the_names_of_before() -> None:
     ]
 
     assert not wrong
+
+
+def test_types_have_none_of_the_names_of_before() -> None:
+    wrong = [
+        f"{name_file(path)}:{node.lineno} {name}: say {OLD_TYPES[name]!r}"
+        for path in all_modules()
+        for node in parsed(path).body
+        for name in named(node)
+        if name in OLD_TYPES
+    ]
+
+    assert not wrong
+
+
+def test_a_type_with_an_old_name_is_found() -> None:
+    tree = ast.parse("class Away: ...\nTurn = tuple[float, float]\nRoom: TypeAlias = int")
+
+    assert [name for node in tree.body for name in named(node)] == ["Away", "Turn", "Room"]
 
 
 def test_a_public_class_name_means_one_thing() -> None:

@@ -268,10 +268,10 @@ def evaluate(
     return Evaluation(len(jobs), count, nodes, work / span / PER_NODE / nodes, tuple(rows))
 
 
-Order = Callable[[JobTable, float], Floats]
+Ranking = Callable[[JobTable, float], Floats]
 
 
-def _bounds(jobs: Sequence[tuple[Job, Truth]]) -> dict[str, Order]:
+def _bounds(jobs: Sequence[tuple[Job, Truth]]) -> dict[str, Ranking]:
     """Orders that need no predictor, and the truth blurred by known errors."""
     rng = np.random.default_rng(0)
     lengths = _lengths(jobs)
@@ -290,14 +290,14 @@ def _lengths(jobs: Sequence[tuple[Job, Truth]]) -> Floats:
     return np.array([max(truth.length, 1.0) for _, truth in jobs])
 
 
-def _fixed(seconds: Floats, jobs: Sequence[tuple[Job, Truth]]) -> Order:
+def _fixed(seconds: Floats, jobs: Sequence[tuple[Job, Truth]]) -> Ranking:
     service = seconds * np.array([job.demand.gpus for job, _ in jobs])
     return lambda table, _now: service[table.seq.astype(np.intp)]
 
 
 def _row(
     name: str,
-    keys: Order,
+    keys: Ranking,
     jobs: Sequence[tuple[Job, Truth]],
     nodes: int,
     seconds: Floats | None = None,

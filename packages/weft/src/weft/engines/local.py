@@ -37,7 +37,7 @@ from weft.engines.attempts.request import (
     group_of,
     means_of,
 )
-from weft.engines.attempts.rounds import MACHINE_WIDE, Turn
+from weft.engines.attempts.rounds import MACHINE_WIDE, Chore
 from weft.engines.attempts.watch import nudge
 from weft.engines.fleet.attempts import RunningAttempt
 from weft.engines.fleet.engine import FleetEngine
@@ -224,7 +224,7 @@ class LocalEngine(FleetEngine):
             if self._place.groups is not None:
                 remove_group(self._place.groups.path)
 
-    def _chores(self) -> Mapping[str, Turn]:
+    def _chores(self) -> Mapping[str, Chore]:
         return {"look after its helpers": self._do_chores}
 
     async def _do_chores(self) -> None:

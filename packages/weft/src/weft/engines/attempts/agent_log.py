@@ -35,7 +35,7 @@ LONGEST_LINE = 1 << 20
 LONGEST_TEXT = 2_000
 REPEATED = ("report", "saved", "health")  # each makes those before it old
 
-Line = dict[str, Any]
+AgentLine = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class AgentLog:
     more: bool = False
     offset: int = 0
     _rest: bytes = b""
-    _held: tuple[Line, ...] = ()
+    _held: tuple[AgentLine, ...] = ()
 
-    def events(self, read: Callable[[Line], Iterable[Event]]) -> list[Event]:
+    def events(self, read: Callable[[AgentLine], Iterable[Event]]) -> list[Event]:
         """The events that `read` makes of the lines since the last call.
 
         WireError for a line that no agent wrote; where it comes to an OSError, all is read again.
@@ -65,10 +65,10 @@ class AgentLog:
             self.offset, self._rest, self.again, self._held = before
             raise
 
-    def _read(self) -> list[Line]:
+    def _read(self) -> list[AgentLine]:
         return [_parse(self.folder, line) for line in self._lines()]
 
-    def _read_again(self) -> list[Line]:
+    def _read_again(self) -> list[AgentLine]:
         """Of reports and of checkpoints the last alone, once it is read to its end."""
         lines = keep_latest([*self._held, *self._read()])
         held = [line for line in lines if self.more and line["event"] in REPEATED]
@@ -98,7 +98,7 @@ class AgentLog:
         return lines
 
 
-def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
+def read_report(job: JobId, attempt: int, values: AgentLine) -> list[Event]:
     """A report as far as it can be right, and what is wrong with it."""
     report, wrong = Report.validate(values)
     events: list[Event] = [Reported(job, attempt, report)]
@@ -108,7 +108,7 @@ def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
     return events
 
 
-def read_line(job: JobId, attempt: int, line: Line) -> list[Event]:
+def read_line(job: JobId, attempt: int, line: AgentLine) -> list[Event]:
     """Reports of the first rank, saved steps, and what a person is to read; nothing of the rest."""
     match line["event"]:
         case "report" if line["rank"] == 0:
@@ -121,7 +121,9 @@ def read_line(job: JobId, attempt: int, line: Line) -> list[Event]:
     return []
 
 
-def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -> list[Event]:
+def read_lines(
+    lines: Iterable[AgentLine], read: Callable[[AgentLine], Iterable[Event]]
+) -> list[Event]:
     """The events that `read` makes of these lines; WireError for a line that no agent wrote."""
     events: list[Event] = []
     for line in lines:
@@ -132,7 +134,7 @@ def read_lines(lines: Iterable[Line], read: Callable[[Line], Iterable[Event]]) -
     return events
 
 
-def read_resize(job: JobId, attempt: int, line: Line) -> Event:
+def read_resize(job: JobId, attempt: int, line: AgentLine) -> Event:
     """Read that its ranks can change as they train, or the result of a change."""
     if line["event"] == "resizable":
         return Resizable(job, attempt, float(line["state_gb"]))
@@ -142,7 +144,7 @@ def read_resize(job: JobId, attempt: int, line: Line) -> Event:
     return ResizeFailed(job, attempt, int(line["epoch"]), str(line["reason"])[:LONGEST_TEXT])
 
 
-def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Failed:
+def read_end(job: JobId, attempt: int, line: AgentLine) -> Finished | Stopped | Failed:
     """The end of an attempt."""
     if line["outcome"] == "finished":
         return Finished(job, attempt)
@@ -160,7 +162,7 @@ def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Faile
     )
 
 
-def keep_latest(lines: list[Line]) -> list[Line]:
+def keep_latest(lines: list[AgentLine]) -> list[AgentLine]:
     """Without reports and checkpoints but the last of each."""
     latest = {line["event"]: i for i, line in enumerate(lines)}
     return [
@@ -170,7 +172,7 @@ def keep_latest(lines: list[Line]) -> list[Line]:
     ]
 
 
-def _parse(folder: Path, line: bytes) -> Line:
+def _parse(folder: Path, line: bytes) -> AgentLine:
     try:
         body = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -32,7 +32,7 @@ MACHINE_WIDE = frozenset(
 )
 
 Key = tuple[JobId, int]  # job and attempt
-Turn = Callable[[], Awaitable[None]]
+Chore = Callable[[], Awaitable[None]]
 
 
 @dataclass
@@ -42,9 +42,9 @@ class BackgroundTasks:
     troubles: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def begin(self, what: str, turn: Turn) -> None:
-        """Take turn after turn; `what` they do, in words for people."""
-        self.spawn(self._for_ever(what, turn))
+    def begin(self, what: str, chore: Chore) -> None:
+        """Do a chore again and again; `what` it does, in words for people."""
+        self.spawn(self._repeat(what, chore))
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
         """As a task that ends with the engine."""
@@ -56,12 +56,12 @@ class BackgroundTasks:
         """End all tasks."""
         await end_tasks(*self._tasks)
 
-    async def _for_ever(self, what: str, turn: Turn) -> None:
-        """An error in a turn is reported in `troubles`, and the turn is retried."""
+    async def _repeat(self, what: str, chore: Chore) -> None:
+        """Report an error in `troubles`, and go on."""
         while True:
             end_if_asked()
             try:
-                await turn()
+                await chore()
             except Exception as error:
                 log.exception("cannot %s; trying again", what)
                 self.troubles[what] = f"the engine cannot {what}: {error}"

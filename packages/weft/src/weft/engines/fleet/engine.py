@@ -26,7 +26,7 @@ from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.attempts.job_folders import adopt_attempts, mark_of
 from weft.engines.attempts.request import check_launch
-from weft.engines.attempts.rounds import Turn
+from weft.engines.attempts.rounds import Chore
 from weft.engines.attempts.watch import rank_logs
 from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import RunningAttempt
@@ -199,7 +199,7 @@ class FleetEngine(SleepsOnNodes):
         self._loop.begin({"keep attempts asleep": self._renew_sleepers, **self._chores()})
         return known
 
-    def _chores(self) -> Mapping[str, Turn]:
+    def _chores(self) -> Mapping[str, Chore]:
         """The other tasks done again and again, by what they do."""
         return {}
 

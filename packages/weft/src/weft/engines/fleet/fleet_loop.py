@@ -21,7 +21,7 @@ from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.job_folders import set_aside
-from weft.engines.attempts.rounds import MACHINE_WIDE, AttemptLoop, Turn, pause
+from weft.engines.attempts.rounds import MACHINE_WIDE, AttemptLoop, Chore, pause
 from weft.engines.fleet.attempts import PEERS_GRACE_S, RunningAttempt, next_step
 from weft.engines.fleet.port import (
     AttemptObservation,
@@ -120,7 +120,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
 
     # ---- life
 
-    def begin(self, more: Mapping[str, Turn]) -> None:
+    def begin(self, more: Mapping[str, Chore]) -> None:
         """Go round from now on; `more` are further rounds, by what they do."""
         rounds = {"read what agents write": self._turn, f"ask {self.what}": self._ask_manager}
         for what, turn in {**rounds, **more}.items():

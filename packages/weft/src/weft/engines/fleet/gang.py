@@ -20,8 +20,8 @@ from weft.core.events.event import Event, Failed, Finished, Started, StartFailed
 from weft.core.model.job import NodeId
 from weft.engines.attempts.agent_log import (
     LONGEST_TEXT,
+    AgentLine,
     AgentLog,
-    Line,
     read_end,
     read_line,
     read_resize,
@@ -79,7 +79,7 @@ class PartWatch:
         """True if nothing more comes of it."""
         return self.end is not None or bool(self.lost)
 
-    def note(self, key: Key, line: Line) -> None:
+    def note(self, key: Key, line: AgentLine) -> None:
         """Take down what a line of its agent's log says about its processes."""
         if "ranks" in line:  # when it started, after a setup, and when they have changed
             self.ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
@@ -156,7 +156,7 @@ class Note:
     text: str = ""
 
 
-def read_note(line: Line) -> Note:
+def read_note(line: AgentLine) -> Note:
     """From a line of an agent's log; `text` is a reason, or the address where ranks can meet."""
     text = str(line.get("reason", line.get("store", "")))[:LONGEST_TEXT]
     if "port" in line:  # of an agent of the last version

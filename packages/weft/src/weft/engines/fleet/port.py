@@ -177,7 +177,7 @@ def name_job(gang: JobId) -> JobId:
 
 
 class Manager(Protocol):
-    """Starts agents on nodes. Calls raise Away while the controller cannot be reached.
+    """Starts agents on nodes. Calls raise Unreachable while the controller cannot be reached.
 
     It finds what it started by tags that it put there, so that nothing of ours need survive. All
     of this service is distinguished from that of others by `owner`, which `open` gets.

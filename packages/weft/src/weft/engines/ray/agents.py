@@ -124,7 +124,7 @@ class RayManager:
         )
 
     async def ask(self, call: str, **given: object) -> Any:
-        """A question to Ray; Away while it cannot be asked."""
+        """Ask Ray; Unreachable while it cannot be asked."""
         if self._bridge is None:
             raise ControllerUnreachable("not connected to Ray yet")
         return await self._bridge.ask(call, **given)

@@ -36,7 +36,7 @@ class BridgeClient:
     _why: str = ""
 
     async def ask(self, call: str, **given: object) -> Any:
-        """The answer. Away while there is no cluster; LookupError and OSError as they come."""
+        """The answer; Unreachable without a cluster, LookupError and OSError as they come."""
         async with self._turn:
             process = await self._need_process()
             answer = await self._exchange(process, call, given, OTHERS_S.get(call, ANSWER_S))

@@ -83,7 +83,7 @@ class Clients:
             )
 
     async def ask(self, *command: str) -> str:
-        """The answer of a client that only looks; Away if it has none."""
+        """The answer of a client that only looks; Unreachable if it has none."""
         code, out, err = await self._run(command, self._env, "")
         if code != 0:
             raise ControllerUnreachable(first_line(err) or f"{command[0]} ended with {code}")

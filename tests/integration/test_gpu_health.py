@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,10 @@ import pytest
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
+from weft.app.join import refuse_broken
+from weft.core.errors import EngineError
 from weft.wire import gpu_health as device_health
+from weft.wire.gpu_check import LIBRARY, check_gpus
 
 NO_EVENT, NOT_SUPPORTED = 10, 3
 
@@ -153,3 +158,46 @@ def test_it_stays_aside_until_a_person_says_so_and_needs_a_new_fault_then(
         driver.xids.append((1, 64))
         wait_until(lambda: 1 in faults(client), "the other one is set aside, the first is not")
         assert 0 not in faults(client)
+
+
+CUDA = """
+int cuInit(unsigned flags) { return 100; }
+int cuGetErrorString(int code, const char **text) { *text = "no device is detected"; return 0; }
+"""
+NO_CUDA = "cuInit answered 100 (no device is detected)"
+
+
+@pytest.fixture
+def no_gpu_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA finds no GPU, whatever the driver lists: for agents and what they start."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler: apt-get install gcc")
+    source = tmp_path / "cuda.c"
+    source.write_text(CUDA)
+    library = tmp_path / "lib" / LIBRARY
+    library.parent.mkdir()
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+
+
+@pytest.mark.usefixtures("driver", "no_gpu_opens")
+def test_a_gpu_on_which_a_job_fails_at_once_is_opened_and_set_aside(tmp_path: Path) -> None:
+    """Three attempts went to the same two GPUs, of which CUDA found none."""
+    with service(tmp_path) as client:
+        fails = [sys.executable, "-c", "raise SystemExit('CUDA finds none')"]
+        submit(client, command=fails, gpus=1, name="short", workdir=str(tmp_path))
+
+        wait_until(lambda: [*faults(client).values()] == [NO_CUDA], "its GPU is set aside alone")
+
+
+@pytest.mark.usefixtures("driver", "no_gpu_opens")
+def test_a_machine_does_not_join_with_gpus_that_do_not_open() -> None:
+    with pytest.raises(EngineError, match=r"GPU 0 cannot be used: cuInit.*; GPU 1 cannot"):
+        refuse_broken(2)
+
+
+def test_a_gpu_that_hangs_has_a_fault_and_one_without_cuda_is_not_judged() -> None:
+    assert check_gpus(["0"], ("sleep", "1000"), 0.1) == {"0": "it did not open within 0.1 s"}
+    assert check_gpus(["0"], ("sh", "-c", "exit 3")) == {}
+    died = {"1": "the program that opened it ended with -9"}
+    assert check_gpus(["1"], ("sh", "-c", "kill -9 $$")) == died

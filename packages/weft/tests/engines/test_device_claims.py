@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,31 @@ def line(fault: str, witness: int | None, gpu: int = 1) -> AgentHealth:
     body = {"node": "n1", "alone": True, "world": 1, "devices": [(gpu, fault, ())], "paces": []}
     health = read_health(body)
     return AgentHealth(health.node, health.alone, health.ranks, health.devices, (), witness)
+
+
+def checked(fault: str, witness: int | None) -> AgentHealth:
+    body = {"node": "n1", "alone": True, "world": 1, "devices": [], "paces": []}
+    return replace(read_health({**body, "checked": [(1, fault)]}), witness=witness)
+
+
+def test_a_gpu_that_did_not_open_has_a_fault_until_it_does() -> None:
+    board = HealthBoard()
+
+    take(board, checked("cuInit answered 100", None), line("", None))
+    assert [device.fault for device in board.devices(N1)] == ["cuInit answered 100"]
+
+    take(board, checked("", None))
+    assert [device.fault for device in board.devices(N1)] == [""]
+
+
+def test_that_a_gpu_did_not_open_is_believed_of_two_users_agents() -> None:
+    board = HealthBoard()
+
+    take(board, checked("cuInit answered 100", ANN))
+    assert [device.fault for device in board.devices(N1)] == [""]
+
+    take(board, checked("cuInit answered 100", BEN))
+    assert [device.fault for device in board.devices(N1)] == ["cuInit answered 100"]
 
 
 def take(board: HealthBoard, *lines: AgentHealth) -> None:
@@ -88,3 +114,6 @@ def test_whatever_one_user_says_no_device_has_a_fault(claims: list[tuple[str, in
 def test_a_device_that_no_node_has_is_refused() -> None:
     with pytest.raises(ValueError, match="no node"):
         line("", ANN, gpu=10**9)
+    body = {"node": "n1", "alone": True, "world": 1, "devices": [], "paces": []}
+    with pytest.raises(ValueError, match="no node"):
+        read_health({**body, "checked": [(10**9, "")]})

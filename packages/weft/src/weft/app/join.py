@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weft.core.errors import EngineError, InvalidConfig
+from weft.engines.machine.devices import find_gpus
 from weft.engines.ray.joining import (
     Leaving,
     check_address,
@@ -22,6 +23,7 @@ from weft.engines.ray.joining import (
 )
 from weft.engines.ray.starting import NodeSetup, check_token, find_setup, read_token, write_token
 from weft.frozen import frozen
+from weft.wire.gpu_check import check_gpus
 
 
 @frozen
@@ -59,7 +61,7 @@ class Joining:
             "--leave-s": f"{self.leave_s:g}",
         }
         words = [word for name, value in options.items() if value for word in (name, value)]
-        return [sys.executable, "-m", "weft", "join", self.address, *words, "--no-unit"]
+        return [sys.executable, "-m", "weft", "join", self.address, *words, "--no-install"]
 
 
 def find_token(given: Path | None, usual: Path, ask: Callable[[], bytes]) -> Path:
@@ -82,6 +84,7 @@ def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
         raise InvalidConfig("joining needs ray", hint="pip install 'weft[ray]'")
     check_address(joining.address)
     setup = joining.setup
+    refuse_broken(setup.gpus)
     what = f"{setup.gpus} x {setup.kind}" if setup.gpus else f"{setup.slots} CPU slots"
     say(f"{setup.name} joins {joining.address} with {what}")
     leaving = Leaving(setup, say)
@@ -91,6 +94,20 @@ def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
         raise EngineError(
             f"{setup.name} is not in the cluster at {joining.address}: {done.reason}",
             hint="is the head up, is the token right, are Ray and Python of the same version?",
+        )
+
+
+def refuse_broken(count: int) -> None:
+    """EngineError if one of the first `count` GPUs of this machine cannot be opened."""
+    names = [str(gpu.index) for gpu in find_gpus()[:count]]
+    faults = {name: fault for name, fault in check_gpus(names).items() if fault}
+    if faults:
+        well = ",".join(name for name in names if name not in faults)
+        raise EngineError(
+            "; ".join(f"GPU {name} cannot be used: {fault}" for name, fault in faults.items()),
+            hint=f"CUDA_VISIBLE_DEVICES={well} weft join ... leaves it out"
+            if well
+            else "`nvidia-smi` and `dmesg` say more",
         )
 
 

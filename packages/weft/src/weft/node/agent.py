@@ -139,6 +139,8 @@ class Agent:
         asked, first = self._stop is not None, self._resizer.first
         outcome_and_reason = verdict(self._codes, self._left, asked, self._why, first)
         outcome, reason = self._resizer.released or outcome_and_reason
+        if outcome == "failed" and not self._measurer.counts.samples:
+            self._measurer.health.check_devices()
         last = self._logs[min(self._codes)].last_line() if self._codes else ""
         self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 

@@ -32,7 +32,8 @@ class AgentHealth:
     """One line of an agent; without `alone` it is unknown which device the next job gets.
 
     Then a node is used or not, and `devices` are numbered as the driver of its GPUs does.
-    `witness` is the user who can have written the line, None for the service's own agent.
+    `witness` is the user who can have written the line, None for the service's own agent. `checked`
+    are devices that the agent opened after a failure, each with its fault or none.
     """
 
     node: NodeId
@@ -41,6 +42,7 @@ class AgentHealth:
     devices: tuple[DeviceHealth, ...]
     paces: tuple[tuple[int, int, float, float], ...]
     witness: int | None = None
+    checked: tuple[tuple[int, str], ...] = ()
 
 
 def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
@@ -54,7 +56,9 @@ def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
 def read_health(line: dict[str, Any]) -> AgentHealth:
     """The health that an agent wrote; KeyError, TypeError or ValueError for what none writes."""
     counters = {int(gpu): _read_counters(values) for gpu, values in line.get("counters", ())}
-    if not all(0 <= int(gpu) < MOST_DEVICES for gpu, _, _ in line["devices"]):
+    checked = tuple((int(gpu), str(fault)[:LONGEST]) for gpu, fault in line.get("checked", ()))
+    named = [*(int(gpu) for gpu, _, _ in line["devices"]), *(gpu for gpu, _ in checked)]
+    if not all(0 <= gpu < MOST_DEVICES for gpu in named):
         raise ValueError("no node has such a device")
     return AgentHealth(
         NodeId(str(line["node"])),
@@ -70,6 +74,7 @@ def read_health(line: dict[str, Any]) -> AgentHealth:
             for gpu, fault, notes in line["devices"]
         ),
         tuple((int(rank), int(gpu), float(o), float(s)) for rank, gpu, o, s in line["paces"]),
+        checked=checked,
     )
 
 
@@ -92,6 +97,7 @@ class HealthBoard:
     _whole: set[NodeId] = field(default_factory=set)
     _slow: dict[int | None, SlowDevices] = field(default_factory=dict)  # by witness
     _claims: dict[tuple[NodeId, int], dict[int, str]] = field(default_factory=dict)
+    _checks: dict[Device, dict[int | None, str]] = field(default_factory=dict)
 
     def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
         """Note the lines that agents of an attempt wrote."""
@@ -101,6 +107,8 @@ class HealthBoard:
                 devices |= {device.gpu: self._weigh(health, device) for device in health.devices}
                 heard = self._heard.setdefault(health.node, {})
                 heard |= dict.fromkeys((device.gpu for device in health.devices), time.monotonic())
+            for gpu, fault in health.checked:
+                self._checks.setdefault((health.node, gpu), {})[health.witness] = fault
             if not health.alone:
                 self._whole.add(health.node)
             paces = (RankPace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
@@ -129,6 +137,8 @@ class HealthBoard:
             if where == node.id:
                 by_gpu[gpu] = _add_fault(by_gpu.get(gpu, DeviceHealth(gpu)), why)
         for gpu in range(node.gpus):
+            if fault := self._checks.get((node.id, gpu), {}).get(None):
+                by_gpu[gpu] = _add_fault(by_gpu.get(gpu, DeviceHealth(gpu)), fault)
             if claims := self._claimed(node.id, gpu):
                 by_gpu[gpu] = _judge(by_gpu.get(gpu, DeviceHealth(gpu)), claims)
         if node.id in self._whole:
@@ -138,7 +148,9 @@ class HealthBoard:
     def _claimed(self, node: NodeId, gpu: int) -> dict[int, str]:
         """The faults that users say a device has, by user."""
         claims = self._claims.get((node, gpu), {})
-        faults = {witness: fault for witness, fault in claims.items() if fault}
+        checks = self._checks.get((node, gpu), {})
+        both = [*claims.items(), *checks.items()]
+        faults = {witness: fault for witness, fault in both if fault and witness is not None}
         for witness, slow in self._slow.items():
             if witness is not None and (node, gpu) in slow.faults:
                 faults.setdefault(witness, slow.faults[node, gpu])

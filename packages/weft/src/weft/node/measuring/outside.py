@@ -19,10 +19,12 @@ from weft.base.messages import Counted
 from weft.frozen import frozen
 from weft.node.attempt_log import Journal
 from weft.wire.attempt import AttemptSpec
+from weft.wire.gpu_check import check_gpus
 from weft.wire.gpu_health import DeviceWatch
 from weft.wire.processes import PROC, skip_gone
 
 EVERY_S = 30.0  # between two lines
+AT_START_S = 60.0  # a job that fails within it may not have got as far as its GPUs
 
 
 class Paces:
@@ -58,7 +60,8 @@ class HealthLines:
         self._spec, self._journal = spec, journal
         self._watch = DeviceWatch(visible_devices(spec) if spec.part else ())
         self._paces: Paces | None = Paces() if spec.world_size > 1 else None
-        self._next = time.monotonic() + EVERY_S
+        self._began = time.monotonic()
+        self._next = self._began + EVERY_S
         self._faults: tuple[str, ...] = ()
 
     def take(self, message: Counted) -> None:
@@ -94,6 +97,23 @@ class HealthLines:
                 ],
                 paces=paces,
             )
+
+    def check_devices(self) -> None:
+        """Open the attempt's GPUs, whose processes are gone: it failed soon after its start."""
+        spec = self._spec
+        shared = spec.turns.weight < 1.0 or spec.gpu_mem_gb > 0.0
+        if shared or time.monotonic() - self._began > AT_START_S:
+            return
+        names = [str(number) for number in visible_devices(spec)]
+        faults = check_gpus(names)
+        checked = [
+            (gpu, faults[name])
+            for gpu, name in zip(self._numbers(), names, strict=False)
+            if name in faults
+        ]
+        if checked:
+            about = {"node": spec.node, "alone": not spec.learnt, "world": spec.world_size}
+            self._journal.write("health", **about, devices=[], paces=[], checked=checked)
 
     def _numbers(self) -> Sequence[int]:
         """Devices as the plan numbers them; as the driver does where the plan cannot name them."""

@@ -44,6 +44,7 @@ def join(
     unit: Annotated[
         bool | None,
         typer.Option(
+            "--install/--no-install",
             "--unit/--no-unit",
             help="Write a systemd unit that joins at every boot, and exit; default: ask.",
         ),

@@ -46,7 +46,7 @@ def test_slices_and_other_makers_gpus_are_kinds_that_jobs_get(
     )
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: engine, where="$NODE_NAME")
         async with session(subject) as it:
             nodes = {str(node.id): node for node in await it.engine.nodes()}
             assert {name: (node.kind, node.gpus) for name, node in nodes.items()} == {

@@ -38,7 +38,6 @@ def subject(cluster: KubernetesCluster, state: Path) -> Subject:
         restore_node=cluster.restore_node,
         kill_controller=cluster.stop_server,
         restore_controller=cluster.start_server,
-        patience_s=400.0,
     )
 
 

@@ -62,7 +62,7 @@ def test_weft_runs_its_own_pods_and_touches_no_others(
     made = engine(kubernetes, tmp_path / "state")
 
     async def life() -> list[Object]:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: made, where="$NODE_NAME")
         async with session(subject) as it:
             await it.engine.start(shell_job("own", 2, "true"), await it.over(1, 1), 1)
             end = await it.told((Failed, Finished, StartFailed))
@@ -92,7 +92,7 @@ def test_gpus_that_others_hold_are_taken_once_a_kubelet_has_refused_a_pod(
     made = engine(kubernetes, tmp_path / "state")
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: made, where="$NODE_NAME")
         async with session(subject) as it:
             assert it.engine.health.taken == {}
             whole = Allocation((Slice(NodeId("t1"), (0, 1)),))

@@ -67,7 +67,7 @@ def run_a_gang(cluster: KubernetesCluster, made: KubernetesEngine) -> tuple[list
     """Its pods as it runs, and what was allocated to each."""
 
     async def life() -> tuple[list[Object], Given]:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: made, where="$NODE_NAME")
         async with session(subject) as it:
             job = shell_job("net", 3, "exec sleep 1000")
             await it.engine.start(job, await it.over(2, 1), 1)
@@ -132,7 +132,7 @@ def test_a_training_grows_and_shrinks_by_the_devices_that_its_pods_claim(
         return {pod["spec"]["nodeName"]: allocated(published, pod) for pod in running}
 
     async def life() -> None:
-        subject = shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0)
+        subject = shell_subject(lambda: made, where="$NODE_NAME")
         async with session(subject) as it:
             both = await it.over(1, 1)
             first = replace(both, slices=both.slices[:1])

@@ -55,7 +55,7 @@ def job_of(tenant: str, script: str = "true") -> Job:
 
 
 def session_of(made: KubernetesEngine) -> AbstractAsyncContextManager[EngineSession]:
-    return session(shell_subject(lambda: made, where="$NODE_NAME", patience_s=400.0))
+    return session(shell_subject(lambda: made, where="$NODE_NAME"))
 
 
 def test_the_pods_of_a_tenant_are_in_its_namespace(

@@ -22,7 +22,7 @@ def test_a_training_is_resized_through_folders_that_are_carried(tmp_path: Path) 
             state, token = tmp_path / "state", str(cluster.token)
             return RayEngine(state, ADDRESS, token=token, uses="labelled", files="carried")
 
-        subject = shell_subject(engine, where="$HOSTNAME", exact=True, patience_s=120.0)
+        subject = shell_subject(engine, where="$HOSTNAME", exact=True)
         for check in ("a_training_is_resized", "a_training_moves_to_another_node"):
             asyncio.run(CHECKS[check](subject))
         assert any((cluster.folder / "a2-files").rglob("events.jsonl"))

@@ -67,7 +67,6 @@ def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
         restore_node=cluster.restore,
         kill_controller=cluster.stop_controller,
         restore_controller=cluster.start_controller,
-        patience_s=120.0,
     )
 
 

@@ -78,7 +78,7 @@ def test_slurm_accounts_a_job_to_its_person_and_account(state: Path, python: str
 
     async def life() -> None:
         made = engine(state, python, accounts=accounts, qoses="vision:normal+fast")
-        async with session(shell_subject(lambda: made, patience_s=120.0)) as it:
+        async with session(shell_subject(lambda: made)) as it:
             for number, job in enumerate(jobs.values()):
                 named = replace(job, id=JobId(f"charged-{number}"))
                 it.engine.check(named)

@@ -30,7 +30,6 @@ def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
         restore_node=cluster.start_node,
         kill_controller=cluster.kill_controller,
         restore_controller=cluster.start_controller,
-        patience_s=120.0,
     )
 
 
@@ -48,7 +47,7 @@ def test_a_gang_on_slurm_runs_in_an_image_with_volumes_and_a_shell(
     mode: str, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     image = make_image(tmp_path)
-    it = replace(subject(slurm, tmp_path / "state", mode), image=image, patience_s=400.0)
+    it = replace(subject(slurm, tmp_path / "state", mode), image=image)
 
     asyncio.run(a_gang_runs_in_its_image(it))
 

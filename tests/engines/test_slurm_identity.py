@@ -81,7 +81,6 @@ def test_slurm_keeps_the_contract_for_persons(
         restore_node=open_cluster.start_node,
         kill_controller=open_cluster.kill_controller,
         restore_controller=open_cluster.start_controller,
-        patience_s=120.0,
     )
     asyncio.run(check(replace(subject, script=script)))
 
@@ -95,7 +94,7 @@ def test_a_job_is_its_persons_in_slurm_and_on_the_nodes(
     job = of("nobody", shell_job(f"whose{len(gpus)}{sum(gpus)}", sum(gpus), script), home)
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine(site, python), patience_s=120.0)
+        subject = shell_subject(lambda: engine(site, python))
         async with session(subject) as it:
             await it.engine.start(job, await it.over(*gpus), 1)
             assert await it.next() == Started(job.id, 1)
@@ -117,7 +116,7 @@ def test_a_tag_of_somebody_else_is_no_attempt(site: Path, python: str) -> None:
     job = of("nobody", shell_job("targeted", 1, "exec sleep 1000"))
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine(site, python), patience_s=120.0)
+        subject = shell_subject(lambda: engine(site, python))
         async with session(subject) as it:
             await it.engine.nodes()
             owner = (site / "state" / "owner").read_text().strip()
@@ -146,7 +145,7 @@ def test_links_in_a_persons_folder_lead_nowhere(site: Path, python: str) -> None
     job = of("nobody", shell_job("links", 1, script))
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine(site, python), patience_s=120.0)
+        subject = shell_subject(lambda: engine(site, python))
         async with session(subject) as it:
             await it.start(job)
             assert await it.next() == Started(job.id, 1)
@@ -170,7 +169,7 @@ def test_a_person_cannot_have_a_node_set_aside(site: Path, python: str) -> None:
     ours, theirs = (of(who, shell_job(who, 1, script)) for who in ("nobody", "daemon"))
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine(site, python), patience_s=120.0)
+        subject = shell_subject(lambda: engine(site, python))
         async with session(subject) as it:
             on = await it.over(1)
             (node,) = (part.node for part in on.slices)
@@ -214,7 +213,7 @@ def test_a_job_under_an_agent_of_root_says_nothing_of_gpus(
         return SlurmEngine(state, mode, held=held, submit_as=submit_as, python=python, users=users)
 
     async def life() -> None:
-        subject = shell_subject(make, patience_s=120.0)
+        subject = shell_subject(make)
         async with session(subject) as it:
             await it.start(job)
             assert await it.next() == Started(job.id, 1)

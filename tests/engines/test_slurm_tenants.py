@@ -28,7 +28,7 @@ def run(engine: SlurmEngine, job: Job) -> None:
     """Run a job to its end."""
 
     async def life() -> None:
-        subject = shell_subject(lambda: engine, where="$SLURMD_NODENAME", patience_s=180.0)
+        subject = shell_subject(lambda: engine, where="$SLURMD_NODENAME")
         async with session(subject) as it:
             await it.start(job)
             assert await it.next() == Started(job.id, 1)

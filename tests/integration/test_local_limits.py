@@ -44,12 +44,12 @@ def test_a_time_limit_warns_and_then_ends_the_job_for_good(tmp_path: Path) -> No
     script = "trap 'echo warned' USR1; trap 'echo left; exit 0' TERM; echo on; "
     script += "while :; do sleep 0.05; done"
 
-    done = run(tmp_path, shell(script, tmp_path, time_limit_s=1.5, warn_s=1.0, grace_s=20.0))
+    done = run(tmp_path, shell(script, tmp_path, time_limit_s=5.0, warn_s=2.5, grace_s=20.0))
 
     failed = done[-1]
     assert isinstance(failed, Failed)
     assert failed.final
-    assert "time limit of 1.5 s" in failed.reason
+    assert "time limit of 5 s" in failed.reason
     words = [word for word in printed(tmp_path, "job").split() if word != "Terminated"]
     assert words == ["on", "warned", "left"]
     assert [event.level for event in done if isinstance(event, Noticed)] == ["warning"]

@@ -89,7 +89,7 @@ class Subject:
     image: Image | None = None
     tenants: tuple[EngineTenant, ...] = ()
     charged: Callable[[str], tuple[int, str]] | None = None
-    patience_s: float = 60.0
+    patience_s: float = 400.0  # on a busy machine PyTorch alone takes a minute
 
 
 def shell_job(name: str, gpus: int, text: str) -> Job:

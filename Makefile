@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest -q --dist worksteal
 WAITING := -n $(shell expr $(CORES) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-slow test-drawn test-engines test-pure lint lint-all lint-js lint-js-here packages bench docs house mutants pins clean
+.PHONY: help up compare test test-all test-slow test-drawn test-engines test-pure lint lint-all lint-js lint-js-here packages bench docs site house mutants pins clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -90,6 +90,9 @@ house: $(READY)  ## lines of each distribution, now and before
 
 docs: $(READY)   ## make the reference pages from the code
 	$(BIN)/python docs/make_reference.py
+
+site: $(READY)   ## a searchable site of the documents in out/site, every link checked
+	@$(BIN)/python docs/make_site.py out/site
 
 # What `make up`, reports and tests need, all in one folder; a stamp says that it is there.
 SET_UP = $(CHECK_PYTHON) && $(PYTHON) .ci/environment.py

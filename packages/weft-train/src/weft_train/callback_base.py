@@ -68,7 +68,7 @@ class CallbackLink:
 
     def add_metrics(self, values: dict[str, float]) -> None:
         """The library's own numbers, beside the job's."""
-        self._reports.add(values)
+        self._reports.add(values, self._values.get("steps", -1.0))
 
     def note_saved(self, step: int, epoch: int, path: str) -> None:
         """A checkpoint is on disk."""

@@ -62,7 +62,7 @@ class Elastic(UserCallback):  # type: ignore[misc]
         self._steps += 1
         first = {k: float(v) for k, v in metrics[0].items() if isinstance(v, (int, float))}
         known = {name: first.pop(name) for name in KNOWN if name in first}
-        self._reports.add(first)
+        self._reports.add(first, self._steps)
         if self._reports.is_due():
             self._reports.report(lambda: {"steps": float(self._steps), **known})
         if checkpoint is not None:

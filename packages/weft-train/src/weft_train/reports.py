@@ -7,13 +7,23 @@ import os
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import torch
 
 from weft_train.base.client import AgentConnection
 from weft_train.base.environment import Environment
-from weft_train.base.messages import FromAgent, FromRank, Hello, Leaving, Notice, Report, Saved
+from weft_train.base.messages import (
+    FromAgent,
+    FromRank,
+    Hello,
+    Leaving,
+    Metrics,
+    Notice,
+    Report,
+    Saved,
+)
 from weft_train.batch.noise import GradientNoise
 from weft_train.data.loader import Loader
 from weft_train.data.sampling import StepBatch
@@ -21,6 +31,8 @@ from weft_train.step import TrainingStep
 from weft_train.turns.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
+
+MEASURED_S, MOST_MEASURED = 0.2, 200  # between two messages of metrics, and values that wait
 
 
 def log_resume(rank: int, checkpoint: object) -> None:
@@ -41,14 +53,21 @@ class Reports:
         self._every_s = every_s
         self._next = 0.0
         self._user: dict[str, float] = {}
+        self._who = (env.job, env.attempt, env.rank)
+        self._measured: deque[tuple[str, float, float]] = deque(maxlen=MOST_MEASURED)
+        self._measured_at = 0.0
 
     def receive(self) -> list[FromAgent]:
         """Return the agent's messages since the last call."""
         return self._client.poll() if self._client is not None else []
 
-    def add(self, metrics: Mapping[str, float]) -> None:
-        """The script's own metrics, for the next report."""
-        self._user |= {f"user.{name}": float(value) for name, value in metrics.items()}
+    def add(self, metrics: Mapping[str, float], step: float = -1.0) -> None:
+        """The script's own metrics after that many steps, for the next report."""
+        values = {name: float(value) for name, value in metrics.items()}
+        self._user |= {f"user.{name}": value for name, value in values.items()}
+        self._measured += [(name, step, value) for name, value in values.items()]
+        if time.monotonic() >= self._measured_at:
+            self._send_measured()
 
     def is_due(self) -> bool:
         """True if it is time for a report and an agent listens."""
@@ -57,6 +76,7 @@ class Reports:
     def report(self, values: Callable[[], Mapping[str, float]]) -> None:
         """Send a report with the script's metrics among the values."""
         self._next = time.monotonic() + self._every_s
+        self._send_measured()
         self._send(Report({**values(), **self._user}))
 
     def report_saved(self, step: int, epoch: int, path: str) -> None:
@@ -75,6 +95,7 @@ class Reports:
     def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""
         self.left = True
+        self._send_measured()
         if self._client is not None:
             self._send(Leaving(reason, text))
             self._client.close(wait_s)
@@ -86,6 +107,14 @@ class Reports:
             self.leave("done")
         else:
             self.leave("error", f"{type(error).__name__}: {error}"[:500])
+
+    def _send_measured(self) -> None:
+        """Send every value that waits: not only the last of each metric, as a report does."""
+        if self._measured:
+            self._measured_at = time.monotonic() + MEASURED_S
+            names, steps, values = zip(*self._measured, strict=True)
+            self._measured.clear()
+            self._send(Metrics(*self._who, names, steps, values))
 
     def _send(self, message: FromRank) -> None:
         if self._client is not None:

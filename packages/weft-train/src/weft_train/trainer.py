@@ -265,7 +265,7 @@ class TrainingJob:
 
     def report(self, **metrics: float) -> None:
         """Numbers of the script's own, for the people who watch."""
-        self._reports.add(metrics)
+        self._reports.add(metrics, self.steps)
         if self.rank == 0 and self._loader is not None:
             self._reports.report(self._describe)
 

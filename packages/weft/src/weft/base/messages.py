@@ -1,7 +1,7 @@
 """The conversation of a rank with its job's agent, over the agent's Unix stream socket.
 
     rank  → agent   hello, report, saved, notice, canresize, built, adopted, dropped, leaving
-    watcher → agent counted
+    watcher → agent counted, metrics
     agent → rank    welcome, stop, adjust, turns, shift, form, drop
 
 A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again, says
@@ -91,6 +91,23 @@ class Counted:
     peak_gb: float = 0.0
     own_s: float = 0.0
     own_steps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Rank or watcher to agent: values that the program measured of itself, oldest first.
+
+    names     of the metric of each value
+    steps     of the program's own count, less than 0 where it has none
+    values    None where it was no finite number
+    """
+
+    job: str
+    attempt: int
+    rank: int
+    names: tuple[str, ...]
+    steps: tuple[float, ...]
+    values: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +261,22 @@ class Drop:
 
 
 FromRank = (
-    Hello | Report | Saved | Notice | CanResize | Built | Adopted | Dropped | Leaving | Counted
+    Hello
+    | Report
+    | Metrics
+    | Saved
+    | Notice
+    | CanResize
+    | Built
+    | Adopted
+    | Dropped
+    | Leaving
+    | Counted
 )
 FromAgent = Welcome | Stop | Adjust | Turns | Shift | GroupPlan | Drop
 
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
-    Hello, Report, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving, Counted
+    *(Hello, Report, Metrics, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving, Counted)
 )
 FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift, GroupPlan, Drop)
 

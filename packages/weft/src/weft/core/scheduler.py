@@ -47,6 +47,7 @@ QUIET = {
     *(
         facts.Saved,
         facts.Noticed,
+        facts.Measured,
         facts.DeadlineMissed,
         facts.Slept,
         facts.SleepFailed,

@@ -29,6 +29,7 @@ from weft.base.messages import (
     FromRank,
     Hello,
     Leaving,
+    Metrics,
     Notice,
     Report,
     Saved,
@@ -43,6 +44,7 @@ from weft.node.guard.enclosure import Enclosure, TimeLimit
 from weft.node.guard.identity import hand_over
 from weft.node.guard.locks import claim_attempt, hold_all
 from weft.node.measuring.measurer import Measurer
+from weft.node.measuring.metric_lines import MetricLines
 from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
 from weft.node.ranks.conversation import (
     Conversations,
@@ -99,7 +101,9 @@ class Agent:
         self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
         self._enclosure = Enclosure(folder, self.spec, self._notice)
         self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
-        self._lines = Conversations(self.spec, self._select, self._on_message, self._measurer)
+        self._metrics = MetricLines(self.spec, self.journal)
+        heard = (self._on_message, self._measurer, self._metrics)
+        self._lines = Conversations(self.spec, self._select, *heard)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
@@ -135,6 +139,7 @@ class Agent:
         while self._ranks:
             self._turn()
         self._measurer.end()
+        self._metrics.write()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
         outcome_and_reason = verdict(self._codes, self._left, asked, self._why, first)
@@ -264,6 +269,7 @@ class Agent:
         if self._ranks:  # with the last of them gone nothing can be asked any more
             self._poll()
             self._measurer.poll()
+            self._metrics.poll()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
             for rank in self._ranks.values():
@@ -382,7 +388,10 @@ class Agent:
             case Hello():
                 self._welcome(line)
             case Report(values):
+                self._metrics.take_report(rank, values)
                 self.journal.write("report", rank=rank, values=self._measurer.believe(values))
+            case Metrics():
+                self._metrics.take(rank, message)
             case Saved(step, epoch, path):
                 self.journal.write("saved", step=step, epoch=epoch, path=path)
             case Notice(level, text):

@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.wire.attempt import EVENTS
 from weft.wire.shared_files import private_mode
 
-FORGETTABLE = ("report", "notice", "saved", "health")
+FORGETTABLE = ("report", "metrics", "notice", "saved", "health")
 BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
 PATIENCE_S = 3600.0  # a job that ended while the disk was full is not to be run again
 

@@ -132,6 +132,7 @@ SAMPLES: tuple[facts.Event, ...] = (
     facts.Resizable(A, 2, 0.5),
     facts.Resized(A, 2, 1, 0.05, 1.5),
     facts.ResizeFailed(A, 2, 2, "a new rank died"),
+    facts.Measured(A, 2, 7.5, ("loss", "val"), (1.0, 1.0), (0.5, None)),
     facts.Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
     facts.PolicyChanged(
         PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("no_preempt"),))

@@ -35,6 +35,7 @@ OLD_NAMES: Mapping[int, Mapping[str, str]] = {4: {new: old for old, new in RENAM
 # What a log can lose to be of an earlier format, and what that means for people. Without the rest
 # an earlier version would act otherwise.
 MAY_GO: Mapping[str, str] = {
+    "Measured": "metrics of jobs",
     "Foretold": "forecasts that were shown are not compared with what came",
     "PolicyChanged.terms": "what the policy says about itself, which `weft verify` reads",
     "Decided.facts": "the numbers in reasons for waiting",

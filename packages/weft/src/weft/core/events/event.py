@@ -128,6 +128,23 @@ class Reported:
 
 
 @frozen
+class Measured:
+    """Values that a program measured of itself, such as a validation loss, oldest first.
+
+    Number i is of the metric `names[i]`, at its step `steps[i]`; a value is None where it was no
+    finite number. `noted_at` is when its agent wrote them down, later for each such event of an
+    attempt.
+    """
+
+    job: JobId
+    attempt: int
+    noted_at: float
+    names: tuple[str, ...] = ()
+    steps: tuple[float, ...] = ()
+    values: tuple[float | None, ...] = ()
+
+
+@frozen
 class Observed:
     """An observation from outside of what a running attempt does to a device.
 
@@ -380,6 +397,7 @@ OfJob = (
     | Finished
     | Failed
     | Reported
+    | Measured
     | Observed
     | Saved
     | Resizable

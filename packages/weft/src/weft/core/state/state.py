@@ -24,6 +24,7 @@ from weft.core.events.event import (
     Finished,
     Foretold,
     LoanRecalled,
+    Measured,
     NodeDown,
     NodeUp,
     Noticed,
@@ -141,6 +142,7 @@ class State:
                     Noticed()
                     | DeadlineMissed()
                     | PolicyChanged()
+                    | Measured()
                     | Observed()
                     | Refitted()
                     | Foretold()

@@ -17,6 +17,7 @@ from weft.core.events.event import (
     Event,
     Failed,
     Finished,
+    Measured,
     Noticed,
     Reported,
     Resizable,
@@ -113,6 +114,9 @@ def read_line(job: JobId, attempt: int, line: AgentLine) -> list[Event]:
     match line["event"]:
         case "report" if line["rank"] == 0:
             return read_report(job, attempt, line["values"])
+        case "metrics":
+            columns = (tuple(line["names"]), tuple(line["steps"]), tuple(line["values"]))
+            return [Measured(job, attempt, float(line["noted_at"]), *columns)]
         case "saved":
             return [Saved(job, attempt, line["step"])]
         case "notice":

@@ -18,6 +18,7 @@ from weft.base.messages import (
     FromAgent,
     FromRank,
     Hello,
+    Metrics,
     Notice,
     Report,
     Saved,
@@ -28,6 +29,7 @@ from weft.base.messages import (
 )
 from weft.node.guard.identity import may_speak
 from weft.node.measuring.measurer import Measurer
+from weft.node.measuring.metric_lines import MetricLines
 from weft.node.ranks.rank import Rank
 from weft.wire.attempt import AttemptSpec
 
@@ -166,16 +168,22 @@ Said = Callable[[RankConnection, FromRank], None]
 class Conversations:
     """All lines that are open; `said_by` is called with what a rank of this attempt says.
 
-    What watchers count in its processes goes to `measurer`.
+    What watchers count in its processes goes to `measurer`, what programs measured to `metrics`.
     """
 
     def __init__(
-        self, spec: AttemptSpec, select: selectors.BaseSelector, said_by: Said, measurer: Measurer
+        self,
+        spec: AttemptSpec,
+        select: selectors.BaseSelector,
+        said_by: Said,
+        measurer: Measurer,
+        metrics: MetricLines,
     ) -> None:
         self._me, self._user = (spec.job, spec.attempt), spec.user
         self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[RankConnection] = []
-        self._budget, self._counts = MessageBucket(), MessageBucket()
+        self._metrics = metrics
+        self._budget, self._counts, self._values = (MessageBucket() for _ in range(3))
 
     def listen(self, path: str) -> socket.socket:
         """A socket that ranks can connect to."""
@@ -219,13 +227,16 @@ class Conversations:
                 case Counted(job, attempt):
                     if (job, attempt) == self._me and self._counts.allows():
                         self._measurer.take(message)
+                case Metrics(job, attempt, rank) if line.rank is None:
+                    if (job, attempt) == self._me and self._values.allows():
+                        self._metrics.take(rank, message)
                 case Hello(job, attempt, rank) if (job, attempt) == self._me:
                     line.rank = rank
                     self._measurer.reports_itself = True
                     self._on_message(line, message)
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt
-                case Report() | Saved() | Notice() if not self._budget.allows():
+                case Report() | Metrics() | Saved() | Notice() if not self._budget.allows():
                     continue  # it says more than anyone could read
                 case _:
                     self._on_message(line, message)

@@ -103,6 +103,7 @@ OF_ATTEMPT = (
         facts.Finished,
         facts.Failed,
         facts.Reported,
+        facts.Measured,
         facts.Saved,
         facts.Noticed,
     ),
@@ -293,6 +294,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
         case (
             facts.Finished()
             | facts.Reported()
+            | facts.Measured()
             | facts.Saved()
             | facts.Submitted()
             | facts.Cancelled()
@@ -325,6 +327,8 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
             return ahead or ledger.jobs[job].running == attempt
         case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
+        case facts.Measured(job, attempt, noted_at):
+            return ledger.jobs[job].metrics.has(attempt, noted_at)
         case facts.Noticed(job):
             return _was_noticed(event, ledger.jobs[job])
         case facts.Resized(job, attempt, epoch) | facts.ResizeFailed(job, attempt, epoch):

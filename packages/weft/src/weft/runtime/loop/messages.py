@@ -17,12 +17,13 @@ from dataclasses import replace
 
 from weft.core.codec.event_lines import readable_line
 from weft.core.errors import EngineError, StoreError, Superseded, UnreadableEvent, WeftError
-from weft.core.events.event import Event, Failed, Noticed, Reported, Saved, StartFailed
+from weft.core.events.event import Event, Failed, Measured, Noticed, Reported, Saved, StartFailed
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
 from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.deciding.live_policy import live_policy
+from weft.runtime.records.metrics import sound_points
 from weft.runtime.recovery.recover import Recovered, recover
 from weft.wire.ending import end_if_asked
 
@@ -32,8 +33,8 @@ LEVELS = frozenset(("debug", "info", "warning", "error", "critical", "idle"))
 LONGEST_TEXT = 2_000
 MOST_STEP = 2**53
 WARNED_KEPT = 10_000  # attempts
-Said = Reported | Saved | Noticed
-SAID = (Reported, Saved, Noticed)
+Said = Reported | Measured | Saved | Noticed
+SAID = (Reported, Measured, Saved, Noticed)
 
 
 class Messages:
@@ -67,6 +68,11 @@ class Messages:
                 yield Reported(job, attempt, report) if wrong else event
                 if wrong:
                     yield from self.leave_out(event, "; ".join(wrong))
+            case Measured():
+                measured, why = sound_points(event)
+                yield measured
+                if why:
+                    yield from self.leave_out(event, why)
             case Saved(_, _, step):
                 sound = type(step) is int and 0 <= step <= MOST_STEP
                 yield from (event,) if sound else self.leave_out(event, f"step is {_short(step)}")

@@ -25,6 +25,7 @@ from weft.core.model.job import Allocation, Job, JobId, LinearQuantity, Tier, na
 from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJob, EndedJobs
 from weft.frozen import frozen
+from weft.runtime.records.metrics import NO_METRICS, JobMetrics
 
 ALL = "*"  # no tenant and no outcome is called so
 ENDED = ("succeeded", "failed", "cancelled")
@@ -52,7 +53,7 @@ class JobRecord:
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
     `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
     it was submitted with, None while it still has those. `sleeps` is its attempt that sleeps, or is
-    about to.
+    about to. `metrics` are what its program measured of itself.
     """
 
     job: Job
@@ -83,6 +84,7 @@ class JobRecord:
     first_priority: tuple[float, Tier] | None = None
     sleeps: Sleeping | None = None
     alike: tuple[str, int] = ("", 0)
+    metrics: JobMetrics = NO_METRICS
 
     @property
     def handed_in(self) -> Job:

@@ -120,7 +120,7 @@ class Ledger:
                 self.usage.submitted(job.tenant, at)
             case facts.Started(job, attempt):
                 self._started(at, job, attempt)
-            case facts.Reported() | facts.Saved() | facts.Noticed():
+            case facts.Reported() | facts.Measured() | facts.Saved() | facts.Noticed():
                 self._note_message(at, event)
             case facts.Stopped(job, attempt):
                 self._stopped(at, job, attempt)
@@ -212,7 +212,9 @@ class Ledger:
 
     # ---- one method an event
 
-    def _note_message(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
+    def _note_message(
+        self, at: float, event: facts.Reported | facts.Measured | facts.Saved | facts.Noticed
+    ) -> None:
         record = self.jobs.changing(event.job)
         if record is None:
             return
@@ -221,6 +223,8 @@ class Ledger:
                 self._set(
                     job, report=report, heard=(at, at - record.heard[0] if record.heard else 0.0)
                 )
+            case facts.Measured(job):
+                self._set(job, metrics=record.metrics.add(at, event))
             case facts.Saved(job, _, step):
                 further = step > (record.saved or 0)
                 self.tallies.saved(job, at)

@@ -108,6 +108,7 @@ class Recovered:
                 pass
             case (
                 facts.Reported()
+                | facts.Measured()
                 | facts.Saved()
                 | facts.Noticed()
                 | facts.DeadlineMissed()

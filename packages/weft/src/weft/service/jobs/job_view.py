@@ -17,10 +17,18 @@ from weft.runtime.deciding.waiting import waits_of, why_small, why_waits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.metrics import JobMetrics
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
-from weft.service.responses.job_row import GpuHealth, GpuRange, NodeWord, StateWord, measurements_of
+from weft.service.responses.job_row import (
+    GpuHealth,
+    GpuRange,
+    MetricValue,
+    NodeWord,
+    StateWord,
+    measurements_of,
+)
 from weft.stack.windows import ReservedWindow, read_window
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
@@ -63,6 +71,7 @@ class JobView:
             measured=measurements_of(
                 record.report, still=self._driver.ledger.idle.stands_still(record)
             ),
+            metrics=metric_values(record.metrics, secrets),
             device=self.device,
             plans=[plan.text for plan in job.plans],
             plan=plan_text(record.allocation),
@@ -110,6 +119,16 @@ class JobView:
         if status.state not in ("pending", "preempted") and status.record.suspended is None:
             return None
         return why_waits(self._waits, self._driver.scheduler, status.record)
+
+
+def metric_values(metrics: JobMetrics, secrets: Sequence[str]) -> dict[str, MetricValue]:
+    """The metrics of a job without their curves."""
+    return {
+        mask(name, secrets): MetricValue(
+            step=series.step, value=series.value, least=series.least, most=series.most
+        )
+        for name, series in metrics.series.items()
+    }
 
 
 def plan_text(on: Allocation | None) -> str:

@@ -107,6 +107,7 @@ def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C9
             yield job_id, "", text
         case (
             facts.Reported()
+            | facts.Measured()
             | facts.Saved()
             | facts.Noticed()
             | facts.PolicyChanged()

@@ -11,6 +11,7 @@ from weft.service.responses.job_row import (
     GpuHealth,
     JobRow,
     Measurements,
+    MetricValue,
     NodeWord,
     RoleWord,
     StateWord,
@@ -124,7 +125,7 @@ class JobAnswer(JobRow):
     `after` names the jobs that it waits for, by `ok`, `any` and `not_ok`. `suspended_by` is the
     person who suspended it, from then until it is resumed; it may still have to leave its devices.
     `plans` are the execution plans that it can run, `plan` the current one, `device` the name for
-    devices in its cluster.
+    devices in its cluster. `metrics` are what its program measured of itself, by name.
     """
 
     reason: str
@@ -148,6 +149,7 @@ class JobAnswer(JobRow):
     parameters: dict[str, str] = field(default_factory=dict)
     suspended_by: str | None = None
     measured: Measurements | None = None
+    metrics: dict[str, MetricValue] = field(default_factory=dict)
     plans: list[str] = field(default_factory=list)
     plan: str = ""
     device: str = "GPU"

@@ -85,6 +85,56 @@ class Measurements:
     write_mb_s: float | None = None
 
 
+@frozen_by_name
+class MetricValue:
+    """The last value of a metric, at its step, and the least and the most so far.
+
+    A value is null where it was no finite number.
+    """
+
+    step: float
+    value: float | None
+    least: float | None
+    most: float | None
+
+
+@frozen_by_name
+class MetricCurve(MetricValue):
+    """A metric over its steps, in at most 240 points; `at` is when each value was measured."""
+
+    name: str
+    count: int
+    least_step: float
+    most_step: float
+    steps: list[float]
+    values: list[float | None]
+    at: list[float]
+
+
+@frozen_by_name
+class JobCurves:
+    """Metrics of one job.
+
+    `left_out` counts values of names beyond the first 64. `parameters` are its values in a sweep.
+    """
+
+    id: str
+    name: str
+    state: StateWord
+    parameters: dict[str, str] = field(default_factory=dict)
+    metrics: list[MetricCurve] = field(default_factory=list)
+    left_out: int = 0
+
+
+@frozen_by_name
+class SweepCurves:
+    """Metrics of the jobs of a sweep; `next` is what `after` continues from."""
+
+    id: str
+    jobs: list[JobCurves]
+    next: str | None
+
+
 def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:
     """Return the measurements in a report; None if it has none.
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weft.service.routes.cluster import cluster, events, health, metrics, timeline, what_if
-from weft.service.routes.jobs import batches, job_files, jobs, logs, sessions, slurm_client, why
+from weft.service.routes.jobs import (
+    batches,
+    curves,
+    job_files,
+    jobs,
+    logs,
+    sessions,
+    slurm_client,
+    why,
+)
 from weft.service.routes.people import (
     accounting,
     admin,
@@ -24,6 +33,7 @@ API: tuple[APIRouter, ...] = (
     why.router,
     what_if.router,
     logs.router,
+    curves.router,
     sessions.router,
     slurm_client.router,
     cluster.router,

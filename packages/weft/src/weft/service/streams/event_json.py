@@ -44,7 +44,10 @@ def _secrets(driver: Driver, event: facts.Event) -> tuple[str, ...]:
         return secrets_of(event.job)
     if not isinstance(
         event,
-        (facts.Failed, facts.StartFailed, facts.Noticed, facts.ResizeFailed, facts.SleepFailed),
+        (
+            *(facts.Failed, facts.StartFailed, facts.Noticed, facts.Measured),
+            *(facts.ResizeFailed, facts.SleepFailed),
+        ),
     ):
         return ()
     record = driver.ledger.jobs.get(event.job)

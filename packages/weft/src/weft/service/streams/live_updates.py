@@ -17,7 +17,16 @@ from itertools import chain, islice
 import numpy as np
 
 from weft.app.serve.live import Live
-from weft.core.events.event import Decided, Event, OfJob, PolicyChanged, Reported, Saved, Submitted
+from weft.core.events.event import (
+    Decided,
+    Event,
+    Measured,
+    OfJob,
+    PolicyChanged,
+    Reported,
+    Saved,
+    Submitted,
+)
 from weft.core.model.job import JobId, Slice, Stage
 from weft.core.state.cells import Column
 from weft.frozen import frozen
@@ -160,7 +169,7 @@ class Noted:
     policy: bool = False
 
     def note(self, event: Event) -> None:
-        if isinstance(event, Reported | Saved):
+        if isinstance(event, Reported | Measured | Saved):
             self.reports.add(event.job)
         elif isinstance(event, Submitted):
             self.jobs.add(event.job.id)

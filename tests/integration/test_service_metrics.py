@@ -1,0 +1,90 @@
+"""Metrics of real jobs: from what a program says to the API, through a restart of the service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.integration.serving import API, serving
+from tests.waiting import wait_until
+
+ENGINE = "local:cpu=true,slots=2,warm=false"
+# A program that says the words of the wire itself, as a watcher does.
+SAYS = """
+import json, os, socket, sys
+def say(*rows):
+    names, steps, values = zip(*rows)
+    body = {"type": "metrics", "job": os.environ["WEFT_JOB"], "rank": 0, "names": names,
+            "attempt": int(os.environ["WEFT_ATTEMPT"]), "steps": steps, "values": values}
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(os.environ["WEFT_AGENT"])
+    line.sendall(json.dumps(body).encode() + b"\\n")
+    line.close()
+rate = float(sys.argv[1])
+for epoch in range(5):
+    say(("val_loss", epoch, rate / (epoch + 1)), ("acc", epoch, 1 - rate / (epoch + 1)))
+say(("val_loss", 5, float("nan")), ("x" * 100, 1, 1), ("acc", -7, 1))
+"""
+
+
+def submit(client: httpx.Client, folder: Path, script: str, **more: Any) -> Any:
+    (folder / "says.py").write_text(script)
+    body = {"command": [sys.executable, "says.py", "0.5"], "workdir": str(folder), **more}
+    answer = client.post(f"{API}/jobs", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def ended(client: httpx.Client, *jobs: str) -> bool:
+    states = [client.get(f"{API}/jobs/{job}").json()["state"] for job in jobs]
+    assert "failed" not in states
+    return set(states) == {"succeeded"}
+
+
+def test_metrics_are_kept_with_the_job_and_through_a_restart(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state", "fifo") as client:
+        job = submit(client, tmp_path, SAYS, name="says")["id"]
+        wait_until(lambda: ended(client, job))
+        before = client.get(f"{API}/jobs/{job}/metrics").json()
+        summary = client.get(f"{API}/jobs/{job}").json()["metrics"]
+    with serving(ENGINE, tmp_path / "state", "fifo") as client:
+        after = client.get(f"{API}/jobs/{job}/metrics").json()
+        table = client.get(f"{API}/jobs/{job}/metrics", params={"format": "csv", "name": "acc"})
+        events = client.get(f"{API}/jobs/{job}/events").json()["events"]
+
+    assert before == after
+    curves = {curve["name"]: curve for curve in after["metrics"]}
+    assert set(curves) == {"val_loss", "acc"}
+    assert curves["val_loss"]["values"] == [0.5, 0.25, 0.5 / 3, 0.125, 0.1, None]
+    assert curves["val_loss"]["steps"] == [0, 1, 2, 3, 4, 5]
+    assert summary["val_loss"] == {"step": 5, "value": None, "least": 0.1, "most": 0.5}
+    rows = table.text.splitlines()
+    assert rows[0] == "job,metric,step,value,at"
+    assert rows[1].startswith(f"{job},acc,0.0,0.5,")
+    assert sum(event["event"] == "Measured" for event in events) >= 1
+
+
+def test_metrics_of_a_sweep_come_together_with_its_parameters(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state", "fifo") as client:
+        command = [sys.executable, "says.py", "${lr}"]
+        sweep = {"grid": {"lr": [0.5, 0.25]}}
+        made = submit(client, tmp_path, SAYS, name="lrs", command=command, sweep=sweep)
+        wait_until(lambda: ended(client, *made["jobs"]))
+
+        query: dict[str, str | int] = {"name": "val_loss", "limit": 1, "points": 3}
+        page = client.get(f"{API}/sweeps/{made['id']}/metrics", params=query).json()
+        rest = client.get(
+            f"{API}/sweeps/{made['id']}/metrics", params={**query, "after": page["next"]}
+        ).json()
+        none = client.get(f"{API}/sweeps/nothing/metrics")
+
+    jobs = page["jobs"] + rest["jobs"]
+    assert [job["parameters"]["lr"] for job in jobs] == ["0.5", "0.25"]
+    assert [job["metrics"][0]["least"] for job in jobs] == [0.1, 0.05]
+    assert [job["metrics"][0]["steps"] for job in jobs] == [[0, 2, 5]] * 2
+    assert rest["next"] is None
+    assert none.status_code == 404
+    assert "no sweep" in none.json()["error"]

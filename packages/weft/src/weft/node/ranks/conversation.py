@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -161,6 +162,7 @@ def tell_to_leave(
             rank.signal(signal.SIGHUP)  # a shell with a terminal leaves for nothing less
 
 
+MOST_WAITING = 64  # connections that were made and not accepted yet
 MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
 Said = Callable[[RankConnection, FromRank], None]
 
@@ -182,6 +184,7 @@ class Conversations:
         self._me, self._user = (spec.job, spec.attempt), spec.user
         self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[RankConnection] = []
+        self._accept_next: Callable[[], None] = lambda: None
         self._metrics = metrics
         self._budget, self._counts, self._values = (MessageBucket() for _ in range(3))
 
@@ -189,9 +192,10 @@ class Conversations:
         """A socket that ranks can connect to."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
-        listener.listen(64)
+        listener.listen(MOST_WAITING)
         listener.setblocking(False)
-        self._select.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
+        self._accept_next = partial(self._accept, listener)
+        self._select.register(listener, selectors.EVENT_READ, self._accept_next)
         return listener
 
     def __iter__(self) -> Iterator[RankConnection]:
@@ -205,9 +209,12 @@ class Conversations:
                 line.send(message)
 
     def hear_last(self, number: int) -> None:
-        """Read the last messages of a rank that has ended."""
-        for line in self:
-            if line.rank == number:
+        """Read the last messages of a rank that has ended, and all that watchers have said."""
+        with suppress(BlockingIOError):
+            for _ in range(MOST_WAITING):
+                self._accept_next()
+        for line in [*self._lines]:
+            if line.rank in (number, None):
                 self._read_messages(line)
 
     def _accept(self, listener: socket.socket) -> None:

@@ -28,18 +28,22 @@ T = TypeVar("T")
 
 SLOWEST = 20.0  # seconds of the clock for one of CPU time: others may need the machine
 START_S = 60.0
+POLITE = 3  # the kernel then gives others two thirds of a processor that both want
+WORKER = (sys.executable, "-m", "weft.runtime.aside.worker")
 ENDING_S = 5.0
 
 
 class AsideProcess:
     """Does one piece of work after the other, each within `cpu_s` and `memory_gb`.
 
+    One that is `polite` lets others have more of a busy processor.
+
     `run` blocks: call it from a thread. Functions are sent by name, so what is to be done is a
     function of a module, or `functools.partial` of one.
     """
 
-    def __init__(self, cpu_s: float, memory_gb: float) -> None:
-        self._cpu_s, self._memory_gb = cpu_s, memory_gb
+    def __init__(self, cpu_s: float, memory_gb: float, polite: bool = False) -> None:
+        self._cpu_s, self._memory_gb, self._nice = cpu_s, memory_gb, POLITE if polite else 0
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
@@ -102,7 +106,7 @@ class AsideProcess:
         if self._process is None or self._process.poll() is not None:
             self._known = {}
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                [sys.executable, "-m", "weft.runtime.aside.worker", f"{self._memory_gb:g}"],
+                [*WORKER, f"{self._memory_gb:g}", f"{self._nice}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},

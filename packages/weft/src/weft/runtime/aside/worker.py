@@ -1,4 +1,4 @@
-"""A process that works for a service: `python -m weft.runtime.aside.worker MEMORY_GB`."""
+"""A process that works for a service: `python -m weft.runtime.aside.worker MEMORY_GB NICE`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def main() -> None:
     """Work until the service has gone. What is printed meanwhile goes to standard error."""
     die_with_parent()
     limit_memory(float(sys.argv[1]))
+    os.nice(int(sys.argv[2]))
     gc.set_threshold(RARELY)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

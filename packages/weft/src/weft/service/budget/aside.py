@@ -19,11 +19,11 @@ MOST_WAITING = 64
 class Aside:
     """One piece of work after the other, in a process with limits, while the loop goes on.
 
-    `cpu_s` and `memory_gb` are what each may take.
+    `cpu_s` and `memory_gb` are what each may take. With `polite` others go first.
     """
 
-    def __init__(self, name: str, *, cpu_s: float, memory_gb: float) -> None:
-        self._process = AsideProcess(cpu_s, memory_gb)
+    def __init__(self, name: str, *, cpu_s: float, memory_gb: float, polite: bool = False) -> None:
+        self._process = AsideProcess(cpu_s, memory_gb, polite)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting = 0
 
@@ -63,7 +63,7 @@ class WorkProcesses:
     def __init__(self) -> None:
         self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
         self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
-        self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0)
+        self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0, polite=True)
         self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nothing waits behind it
         self.judge = Aside("judge", cpu_s=1800.0, memory_gb=4.0)  # a month's log, at low priority
 

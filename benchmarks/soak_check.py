@@ -29,7 +29,7 @@ from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.judge.finding import BOOKS, LAWFUL
 from weft.judge.judge import judge
-from weft.judge.log_lines import log_of
+from weft.judge.log_lines import make_log
 from weft.judge.words import say_finding
 from weft.policies.fifo import Fifo
 from weft.runtime.deciding.replay import decide_again
@@ -81,7 +81,7 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
     for tenant in used.keys() | counted.keys():
         difference = abs(used.get(tenant, 0.0) - counted.get(tenant, 0.0))
         assert difference < 1e-6, f"{tenant}: ledger and log differ by {difference} GPU-seconds"
-    verdict = judge(log_of(str(it.state), log))
+    verdict = judge(make_log(str(it.state), log))
     unlawful = [say_finding(f) for f in verdict.findings if f.check in (LAWFUL, BOOKS)]
     assert not unlawful, "\n".join(unlawful)
     turns = decide_again(log, knowledge=knowledge())

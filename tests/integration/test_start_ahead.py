@@ -85,7 +85,7 @@ def test_one_that_was_started_ahead_is_found_again_by_the_next_service(tmp_path:
         for name, steps in (("first", 1000), ("second", 20)):
             await live.driver.submit(job(tmp_path, name, steps))
         async with asyncio.timeout(LIMIT_S):
-            while not live.driver.scheduler.state.asleep.is_there(JobId("second")):
+            while not live.driver.scheduler.state.asleep.is_asleep(JobId("second")):
                 await asyncio.sleep(0.05)
         assert live.driver.job(JobId("second")).state == "pending"
         await live.close()

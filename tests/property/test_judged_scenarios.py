@@ -16,7 +16,7 @@ import weft
 from weft.core.spec.registry import build
 from weft.judge.finding import Weight
 from weft.judge.judge import Verdict, judge
-from weft.judge.log_lines import log_of, read_log
+from weft.judge.log_lines import make_log, read_log
 from weft.judge.words import say_finding
 from weft.store.sqlite import SqliteStore
 
@@ -71,7 +71,7 @@ def test_the_judge_reads_what_a_store_on_disk_holds(tmp_path: Path) -> None:
     store.append([(at, event) for _, at, event in rows])
     store.close()
 
-    assert judge(read_log(tmp_path)).findings == judge(log_of("", rows)).findings
+    assert judge(read_log(tmp_path)).findings == judge(make_log("", rows)).findings
 
 
 def test_policies_say_in_the_log_whether_they_leave_devices_idle(tmp_path: Path) -> None:

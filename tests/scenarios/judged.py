@@ -6,7 +6,7 @@ from tests.scenarios.drawn import draw
 from tests.scenarios.live import play
 from weft.judge.finding import BOOKS, Finding
 from weft.judge.judge import Verdict, judge
-from weft.judge.log_lines import log_of
+from weft.judge.log_lines import make_log
 from weft.runtime.loop.driver import Driver
 
 
@@ -15,7 +15,7 @@ def judge_scenario(policy: str, wrapper: str, seed: int) -> Verdict:
     verdicts: list[Verdict] = []
 
     def look(driver: Driver) -> None:
-        verdict = judge(log_of(f"{wrapper}{policy} {seed}", driver.store.since(0)))
+        verdict = judge(make_log(f"{wrapper}{policy} {seed}", driver.store.since(0)))
         verdicts.append(verdict)
         for status in driver.jobs():
             record, account = status.record, verdict.books[status.record.job.id]

@@ -14,7 +14,7 @@ from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import find_air_s
-from weft.engines.fleet.attempts import Changing, ResizeStep, RunningAttempt, next_step
+from weft.engines.fleet.attempts import ChangeInProgress, ResizeStep, RunningAttempt, next_step
 from weft.engines.fleet.gang import GangWatch, Note
 from weft.engines.fleet.port import (
     Abilities,
@@ -160,7 +160,7 @@ def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
     assert roster.change is not None
     watch = GangWatch(gang_on(allocation(a=(0,))), roster=roster)
     watch.watch_extension()
-    changing = Changing(roster.change, limit_s=5.0, began=0.0)
+    changing = ChangeInProgress(roster.change, limit_s=5.0, began=0.0)
     for at, (note, (ending, joiners_gone, leavers_gone)) in enumerate(
         zip(notes, worlds, strict=False)
     ):
@@ -189,7 +189,7 @@ def test_ranks_that_were_told_to_meet_are_asked_and_not_just_ended() -> None:
     assert roster.change is not None
     watch = GangWatch(gang_on(allocation(a=(0,))), roster=roster)
     watch.watch_extension()
-    changing = Changing(roster.change, limit_s=5.0, began=0.0, asked=1.0)
+    changing = ChangeInProgress(roster.change, limit_s=5.0, began=0.0, asked=1.0)
 
     def move(now: float, *, gone: bool = False) -> ResizeStep:
         return changing.next_move(

@@ -19,7 +19,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.judge.finding import Weight
 from weft.judge.judge import Verdict, judge
-from weft.judge.log_lines import is_log, log_of, read_log
+from weft.judge.log_lines import is_log, make_log, read_log
 from weft.judge.page import write_page
 from weft.judge.words import as_values, describe
 
@@ -48,7 +48,7 @@ def give(number: int, **more: object) -> facts.Decided:
 
 def judged(events: Sequence[Timed], before: Sequence[Timed] = NODES) -> Verdict:
     rows = [(i, at, event) for i, (at, event) in enumerate([*before, *events], 1)]
-    return judge(log_of("here", rows))
+    return judge(make_log("here", rows))
 
 
 def wrongs(events: Sequence[Timed]) -> set[tuple[str, str]]:
@@ -153,7 +153,7 @@ def test_a_missing_line_and_one_that_cannot_be_read_are_found(tmp_path: Path) ->
     gap = [(i, at, event) for i, (at, event) in enumerate([*NODES, *HONEST], 1) if i != 9]
 
     assert matches == {"unreadable": len(lines)}
-    assert {f.what: f.line for f in judge(log_of("", gap)).findings}["missing lines"] == 9
+    assert {f.what: f.line for f in judge(make_log("", gap)).findings}["missing lines"] == 9
 
 
 # ---- idle devices and reasons
@@ -383,7 +383,7 @@ def test_records_that_differ_from_the_log_are_found(tmp_path: Path) -> None:
 def test_a_log_without_its_beginning_is_judged_from_there_on() -> None:
     rows = [(i, at, event) for i, (at, event) in enumerate([*NODES, *HONEST], 1)]
 
-    verdict = judge(log_of("here", rows[7:]))
+    verdict = judge(make_log("here", rows[7:]))
 
     assert not verdict.whole
     assert verdict.wrong == 0
@@ -401,7 +401,7 @@ def test_only_the_last_days_are_judged_after_all_of_it_was_played() -> None:
     ]
     rows = [(i, at, event) for i, (at, event) in enumerate([*NODES, *before, *later], 1)]
 
-    last, whole = judge(log_of("", rows), 2.0), judge(log_of("", rows))
+    last, whole = judge(make_log("", rows), 2.0), judge(make_log("", rows))
 
     assert [f.jobs for f in last.findings] == [(A,)]
     assert {f.jobs for f in whole.findings} == {(A,), (C,)}

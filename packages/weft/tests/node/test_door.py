@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import LIMIT_S
 
 from weft.base.errors import WireError
-from weft.node.sessions.shells import Door, DoorKeeper
+from weft.node.sessions.shells import Door, ShellStarter
 from weft.wire.attempt import SHELLS, read_json
 from weft.wire.doors import (
     CALLER,
@@ -119,7 +119,7 @@ def test_a_keeper_shows_himself_as_one(tmp_path: Path) -> None:
     "request_text", ["{", "[]", "{}", '{"secret": 5}', '{"secret": ""}', '{"secret": "no hex"}']
 )
 def test_a_request_that_is_spoilt_opens_no_door(tmp_path: Path, request_text: str) -> None:
-    keeper = DoorKeeper(tmp_path)
+    keeper = ShellStarter(tmp_path)
     keeper._secret = SECRET  # one was asked for before
     (tmp_path / REQUEST).write_text(request_text)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from weft.app.insight.present import Estimate
-from weft.service.jobs.what_if_work import start_of
+from weft.service.jobs.what_if_work import answer_start
 
 
 def test_a_start_that_was_only_counted_names_no_simulations() -> None:
-    counted = start_of(Estimate((60.0, 90.0), counted=True))
-    simulated = start_of(Estimate((60.0, 90.0)))
+    counted = answer_start(Estimate((60.0, 90.0), counted=True))
+    simulated = answer_start(Estimate((60.0, 90.0)))
 
     assert counted is not None
     assert simulated is not None

@@ -8,7 +8,7 @@ import weft
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.formulas.training.convergence import Curve
-from weft.sim.milestones import Marks
+from weft.sim.milestones import LossMilestones
 
 CURVE = Curve("sgd", (1.0, 1.0, 0.0), 99.0)  # 1 / (1 + k): from 1 to 0.01
 
@@ -18,7 +18,7 @@ def trace(*jobs: tuple[Job, Truth]) -> Trace:
 
 
 def test_marks_are_passed_where_they_lie() -> None:
-    marks = Marks(trace((Job(JobId("a"), submitted=100.0), Truth(99.0, curve=CURVE))))
+    marks = LossMilestones(trace((Job(JobId("a"), submitted=100.0), Truth(99.0, curve=CURVE))))
 
     marks.cross(0, 200.0, 0.0, 50.0, 0.5)
 

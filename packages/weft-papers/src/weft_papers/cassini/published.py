@@ -144,7 +144,7 @@ def traffic_of(name: str, grid_ms: float) -> Traffic:
 
 
 @dataclass(frozen=True)
-class Measured:
+class IterationTimes:
     """Iterations as multiples of those alone, and completion times in hours."""
 
     iteration: float
@@ -160,7 +160,7 @@ class Measured:
         )
 
 
-def run(trace: Trace, policy: str, cluster: str) -> Measured:
+def run(trace: Trace, policy: str, cluster: str) -> IterationTimes:
     """Simulate, and read from the log who met whom on which links, for how long."""
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder) / "events.jsonl"
@@ -174,7 +174,7 @@ def run(trace: Trace, policy: str, cluster: str) -> Measured:
     up_to = np.cumsum(weights[order]) / weights.sum()
     tail = float(values[order][np.searchsorted(up_to, 0.99)])
     mean = float((values * weights).sum() / weights.sum())
-    return Measured(mean, tail, float(jct.mean()), float(np.percentile(jct, 99)))
+    return IterationTimes(mean, tail, float(jct.mean()), float(np.percentile(jct, 99)))
 
 
 @dataclass

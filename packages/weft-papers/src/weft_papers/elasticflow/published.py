@@ -50,7 +50,7 @@ T4_MOST = {"bert": 16, "cifar10": 16, "yolov3": 4, "ncf": 1}
 
 
 @dataclass(eq=False)
-class Task:
+class DeadlineTask:
     """One job, and where it stands."""
 
     submit: float
@@ -93,7 +93,7 @@ def main() -> int:
     return verdict(f"farthest from the authors' simulator: {worst:.1%}", worst, TOLERANCE)
 
 
-def read_tasks(path: Path, kind: str, *, peak: bool) -> list[Task]:
+def read_tasks(path: Path, kind: str, *, peak: bool) -> list[DeadlineTask]:
     """The jobs of a trace, with the speeds of their model and batch size, up to the `peak` or all.
 
     The authors' baselines use all.
@@ -105,7 +105,7 @@ def read_tasks(path: Path, kind: str, *, peak: bool) -> list[Task]:
             most = most_gpus(kind, row["model_name"], int(row["batch_size"]))
             usable = {n: rate for n, rate in speeds.items() if n <= most or not peak}
             tasks.append(
-                Task(
+                DeadlineTask(
                     float(row.get("submit_time") or row["submission_time"]),
                     float(row.get("iteration") or row["num_iteration"]),
                     float(row.get("ddl") or row["deadline"]),
@@ -138,10 +138,10 @@ def most_gpus(kind: str, model: str, batch: int) -> int:
 class Play:
     """The authors' loop of events."""
 
-    def __init__(self, tasks: list[Task], gpus: int, slot: float, policy: str) -> None:
+    def __init__(self, tasks: list[DeadlineTask], gpus: int, slot: float, policy: str) -> None:
         self.coming = sorted(tasks, key=lambda task: task.submit)
         self.gpus, self.slot, self.elastic = gpus, slot, policy == "elasticflow"
-        self.active: list[Task] = []
+        self.active: list[DeadlineTask] = []
         self.cache: set[tuple[int, int]] = set()
         self.events = 0
 
@@ -161,7 +161,7 @@ class Play:
         self.charge()
         return self.next_event(now)
 
-    def advance(self, task: Task, now: float, passed: float) -> None:
+    def advance(self, task: DeadlineTask, now: float, passed: float) -> None:
         """Work done since the last event, without what the change took."""
         if not task.gpus or task.plan is None:
             return
@@ -170,7 +170,7 @@ class Play:
         if task.work <= 1e-6:
             task.end = now
 
-    def admit(self, new: list[Task], now: float) -> None:
+    def admit(self, new: list[DeadlineTask], now: float) -> None:
         """All arrivals or none; then who runs is planned anew."""
         if not self.elastic:
             self.active = sorted([*self.active, *new], key=lambda task: task.deadline)
@@ -241,7 +241,7 @@ class Play:
         return max(min(times, default=math.inf), now + self.slot)
 
 
-def run(tasks: list[Task], gpus: int, slot: float, policy: str) -> None:
+def run(tasks: list[DeadlineTask], gpus: int, slot: float, policy: str) -> None:
     """Play all tasks to their end."""
     play = Play(tasks, gpus, slot, policy)
     since = now = play.coming[0].submit

@@ -42,7 +42,7 @@ MOST_GPUS = 8  # of a node
 
 
 @dataclass(frozen=True)
-class Task:
+class PodDemand:
     """A pod's demand in GPUs, cores and MiB."""
 
     gpus: int
@@ -80,7 +80,7 @@ class Pool:
 
 
 Scores = tuple[Rows, Rows]
-Scorer = Callable[[Pool, Rows, Task], Scores]
+Scorer = Callable[[Pool, Rows, PodDemand], Scores]
 
 
 def main() -> int:
@@ -120,11 +120,11 @@ def read_published() -> dict[tuple[str, str], tuple[float, float]]:
         }
 
 
-def read_tasks(workload: str) -> list[Task]:
+def read_tasks(workload: str) -> list[PodDemand]:
     """All pods of a list."""
     with gzip.open(data_folder() / LISTS / f"openb_pod_list_{workload}.csv.gz", "rt") as file:
         return [
-            Task(
+            PodDemand(
                 int(row["num_gpu"]),
                 int(row["gpu_milli"]) / 1000 if int(row["num_gpu"]) == 1 else 1.0,
                 int(row["cpu_milli"]) / 1000,
@@ -156,7 +156,7 @@ def read_pools(rng: np.random.Generator) -> list[Pool]:
     ]
 
 
-def inflate(tasks: list[Task], gpus: float, rng: np.random.Generator) -> list[Task]:
+def inflate(tasks: list[PodDemand], gpus: float, rng: np.random.Generator) -> list[PodDemand]:
     """More of the same, or fewer, until they ask for `LOAD` times all GPUs; shuffled."""
     asked, more = sum(task.total for task in tasks), list(tasks)
     while asked > LOAD * gpus:
@@ -170,7 +170,7 @@ def inflate(tasks: list[Task], gpus: float, rng: np.random.Generator) -> list[Ta
     return [more[i] for i in rng.permutation(len(more))]
 
 
-def typical(tasks: Sequence[Task]) -> list[JobClass]:
+def typical(tasks: Sequence[PodDemand]) -> list[JobClass]:
     """The most frequent until they cover 95 % of all, those without GPUs included."""
     counts = Counter((t.gpus, t.share, t.cpus, t.kinds) for t in tasks)
     classes, seen = [], 0
@@ -182,26 +182,26 @@ def typical(tasks: Sequence[Task]) -> list[JobClass]:
     return [replace(class_, popularity=class_.popularity / seen) for class_ in classes]
 
 
-def by_fragments(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def by_fragments(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """The authors' scores."""
     return score_nodes(pool.left[nodes], task.demand, pool.classes, pool.cpus[nodes], task.cpus)
 
 
-def best_fit(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def best_fit(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """The node with the least left, cores and GPUs weighed alike; the fullest GPU."""
     cores, gpus = pool.cpus[nodes] - task.cpus, pool.left[nodes].sum(axis=1) - task.total
     scores = np.floor(100.0 * (1.0 - 0.5 * cores / 128.0 - 0.5 * gpus / 8.0) + EPS)
     return _fitting(pool, nodes, task, scores)
 
 
-def dot_product(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def dot_product(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """The node whose idle cores and GPUs point least where the task's do; the fullest GPU."""
     left = pool.left[nodes].sum(axis=1)
     product = pool.cpus[nodes] * task.cpus / 128.0**2 + left * task.total / 8.0**2
     return _fitting(pool, nodes, task, np.floor(100.0 * (1.0 - product / 2.0) + EPS))
 
 
-def clustering(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def clustering(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """Nodes with tasks alike and no others, then with others too, then idle ones; the fullest."""
     if not task.gpus:
         return _fitting(pool, nodes, task, np.zeros(len(nodes)))
@@ -212,7 +212,7 @@ def clustering(pool: Pool, nodes: Rows, task: Task) -> Scores:
     return _fitting(pool, nodes, task, band + used)
 
 
-def packing(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def packing(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """GPUs in use first, then idle ones of nodes in use, then idle nodes with few GPUs."""
     left = pool.left[nodes]
     if not task.gpus:
@@ -227,12 +227,12 @@ def packing(pool: Pool, nodes: Rows, task: Task) -> Scores:
     return _fitting(pool, nodes, task, np.where(whole, max(33.0 - size, size), scores))
 
 
-def anywhere(pool: Pool, nodes: Rows, task: Task) -> Scores:
+def anywhere(pool: Pool, nodes: Rows, task: PodDemand) -> Scores:
     """Every node that has room alike: one is drawn."""
     return _fitting(pool, nodes, task, np.zeros(len(nodes)))
 
 
-def _fitting(pool: Pool, nodes: Rows, task: Task, scores: Floats) -> Scores:
+def _fitting(pool: Pool, nodes: Rows, task: PodDemand, scores: Floats) -> Scores:
     """Scores where there is room, with the fullest GPU that has it."""
     left = pool.left[nodes]
     enough = left >= task.share - EPS
@@ -258,10 +258,10 @@ class Board:
         self, pools: list[Pool], scorer: Scorer, chance: np.random.Generator | None = None
     ) -> None:
         self.pools, self.scorer, self.chance = pools, scorer, chance
-        self.known: dict[Task, list[Scores]] = {}
-        self.stale: dict[Task, list[Bools]] = {}
+        self.known: dict[PodDemand, list[Scores]] = {}
+        self.stale: dict[PodDemand, list[Bools]] = {}
 
-    def place(self, task: Task) -> bool:
+    def place(self, task: PodDemand) -> bool:
         """Take the best node, the first of equals; False where it fits on none."""
         if self.chance is not None:
             return self.draw(task, self.chance)
@@ -275,7 +275,7 @@ class Board:
         self.take(task, best[2], best[3])
         return True
 
-    def draw(self, task: Task, chance: np.random.Generator) -> bool:
+    def draw(self, task: PodDemand, chance: np.random.Generator) -> bool:
         """Take any node and GPU with room."""
         looked = self.score_nodes(task)
         places = [
@@ -291,7 +291,7 @@ class Board:
         self.take(task, number, node)
         return True
 
-    def score_nodes(self, task: Task) -> list[Scores]:
+    def score_nodes(self, task: PodDemand) -> list[Scores]:
         """Scores of all nodes, pool by pool."""
         if task not in self.known:
             sizes = [len(pool.left) for pool in self.pools]
@@ -307,7 +307,7 @@ class Board:
             stale[nodes] = False
         return self.known[task]
 
-    def take(self, task: Task, number: int, node: int) -> None:
+    def take(self, task: PodDemand, number: int, node: int) -> None:
         """Put a task on a node."""
         pool = self.pools[number]
         pool.tasks[node, task.affinity] += bool(task.gpus)

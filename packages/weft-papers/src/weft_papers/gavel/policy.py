@@ -210,8 +210,8 @@ class Gavel:
         priority = rank_units(book, runs)
         order = self._order(view, problem)
         if self.queue == "all":
-            return all_at_once(priority, order)
-        return due_first(book, priority, order)
+            return queue_by_priority(priority, order)
+        return queue_due_first(book, priority, order)
 
     def _order(self, view: View, problem: AllocationProblem) -> Sequence[int]:
         if not self.aware:
@@ -261,7 +261,7 @@ def rank_units(book: UnitAccounts, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def due_first(
+def queue_due_first(
     book: UnitAccounts, priority: Floats, order: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to any job."""
@@ -272,7 +272,7 @@ def due_first(
         yield from ((int(u), kind) for u in queue if priority[u, kind] <= 0.0)
 
 
-def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+def queue_by_priority(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Units and kinds in one queue by priority, as in Sia's simulator."""
     kinds = np.tile(np.asarray(order, dtype=np.intp), len(priority))
     units = np.repeat(np.arange(len(priority)), len(order))

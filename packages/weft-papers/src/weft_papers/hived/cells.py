@@ -229,9 +229,9 @@ class FreeCells:
     def fail(self, node: int) -> None:
         """A machine is away: its cells, and those that it is a part of, are bad."""
         for device in self.chain.devices((self.chain.node_level, node)):
-            self.spoil(device)
+            self.mark_bad(device)
 
-    def spoil(self, device: int) -> None:
+    def mark_bad(self, device: int) -> None:
         """A device cannot be had: all cells that it is in are bad."""
         for level, bad in enumerate(self._bad):
             if (cell := self.chain.at(level, device)) is not None:

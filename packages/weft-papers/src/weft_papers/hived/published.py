@@ -48,7 +48,7 @@ PAPER_MINUTES = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CapacityScheduler:
     """First in, first out, each gang on as few nodes as it could be: the capacity scheduler."""
 
     about = About("fifo", "a capacity scheduler with consolidated gangs")
@@ -71,7 +71,8 @@ def main() -> int:
     # Tiresias consolidates the model that all jobs train.
     others = {name: build("policy", name) for name in ("tiresias", "gandiva")}
     wrong = sum(
-        _table(name, policy, seeds) for name, policy in {"fifo": Together(), **others}.items()
+        _table(name, policy, seeds)
+        for name, policy in {"fifo": CapacityScheduler(), **others}.items()
     )
     if not quick:
         wrong += at_the_papers_size()
@@ -147,7 +148,7 @@ def at_the_papers_size() -> int:
     """11 tenants on 2,232 GPUs, nodes divided by what they ask for; 1 if HiveD has an anomaly."""
     trace = draw_philly(279 * SIZE)
     nodes = divide(trace, 279)
-    added = added_waits(trace, Together(), nodes)
+    added = added_waits(trace, CapacityScheduler(), nodes)
     print(f"\n{len(trace.jobs)} jobs by Philly's laws, {len(nodes)} tenants on 2,232 GPUs, fifo")
     print(f"{'sharing':8} {'tenants that wait longer':>25} {'worst added wait of a job, min':>31}")
     wrong = 0

@@ -142,7 +142,7 @@ class HivedDecision:
         for devices in self._bindings.borrowed.values():
             devices.sort()
         for chain, device in self._held.blocked_devices():
-            self._bindings.free[chain].spoil(device)
+            self._bindings.free[chain].mark_bad(device)
 
     def places(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the places of bound cells and of those bound before, for memory."""

@@ -28,7 +28,7 @@ def beta(points: int, step: int, delta: float = DELTA) -> float:
     return sqrt(2.0 * log(points * step**2 * pi**2 / (6.0 * delta)))
 
 
-def joint(axes: Sequence[Sequence[int]], most: int = MOST) -> Floats:
+def joint_grid(axes: Sequence[Sequence[int]], most: int = MOST) -> Floats:
     """All combinations, one a row; axes are thinned evenly, ends kept, where there are too many."""
     side = max(2, int(most ** (1.0 / len(axes))))
     thin = [np.asarray(_thin(axis, side), dtype=float) for axis in axes]
@@ -82,7 +82,7 @@ def next_point(
 
     `feasible` says which rows of an array of points may be asked for.
     """
-    grid = joint(axes)
+    grid = joint_grid(axes)
     grid = grid[feasible(grid)]
     asked = np.asarray(seen, dtype=float)
     fresh = ~(grid[:, None, :] == asked[None, :, :]).all(axis=2).any(axis=1)

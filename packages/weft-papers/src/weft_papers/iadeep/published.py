@@ -45,7 +45,7 @@ SEEDS = (0, 1, 2)
 FIRST = "one at a time"
 
 
-class Case(NamedTuple):
+class SharingWay(NamedTuple):
     """A way to run the jobs: who decides, how the device is shared, and whether by tiers."""
 
     name: str
@@ -54,15 +54,15 @@ class Case(NamedTuple):
     tiers: bool = False
 
 
-CASES = (
-    Case("one at a time", "fifo"),
-    Case("AntMan", "antman", tiers=True),
-    Case("Gandiva's turns", "gandiva"),
-    Case("time slices", "iadeep:tune=false"),
-    Case("MPS", "iadeep:tune=false", "mps"),
-    Case("IADeep", "iadeep"),
-    Case("IADeep, MPS", "iadeep", "mps"),
-    Case("IADeep's code", "authors/iadeep"),
+WAYS = (
+    SharingWay("one at a time", "fifo"),
+    SharingWay("AntMan", "antman", tiers=True),
+    SharingWay("Gandiva's turns", "gandiva"),
+    SharingWay("time slices", "iadeep:tune=false"),
+    SharingWay("MPS", "iadeep:tune=false", "mps"),
+    SharingWay("IADeep", "iadeep"),
+    SharingWay("IADeep, MPS", "iadeep", "mps"),
+    SharingWay("IADeep's code", "authors/iadeep"),
 )
 
 
@@ -72,8 +72,8 @@ def main() -> int:
     print(f"{'way':<16} {'mean JCT':>9} {'makespan':>9} {'hours':>7} {'fullest GPU, GB':>16}")
     mean: dict[str, float] = {}
     last: dict[str, float] = {}
-    watched: list[Watched] = []
-    for case in CASES:
+    watched: list[WatchedSearches] = []
+    for case in WAYS:
         runs = [simulate(drawn(seed, case), case, seed) for seed in SEEDS]
         mean[case.name] = float(np.mean([run.completion.mean() for run in runs]))
         last[case.name] = float(np.mean([run.makespan for run in runs]))
@@ -103,11 +103,11 @@ class Run:
 
     completion: Floats
     makespan: float
-    watched: Watched
+    watched: WatchedSearches
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedSearches:
     """A policy whose searches and whose use of memory are written down."""
 
     inner: Policy
@@ -146,7 +146,7 @@ class Watched:
         self.fullest_gb = max((self.fullest_gb, *used.values()))
 
 
-def drawn(seed: int, case: Case) -> Trace:
+def drawn(seed: int, case: SharingWay) -> Trace:
     """The workload of a seed; every second job opportunistic where the case has tiers."""
     trace = generate(DrawRequest(seed=seed))
     if not case.tiers:
@@ -156,12 +156,12 @@ def drawn(seed: int, case: Case) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def simulate(trace: Trace, case: Case, seed: int) -> Run:
+def simulate(trace: Trace, case: SharingWay, seed: int) -> Run:
     """One way on one workload."""
     cluster = parse_cluster(CLUSTER)
     together = Colocated(profile_of, Unordered(case.sharing), batching=find_batching)
     physics = Physics(trace, Replay(), coupling=together)
-    watched = Watched(build_named(case.policy))
+    watched = WatchedSearches(build_named(case.policy))
     scheduler = Scheduler(
         watched, cluster, knowledge=Knowledge(NoPredictor(), LinearBeliefs(), together), seed=seed
     )

@@ -131,7 +131,7 @@ class Shockwave:
         if view.free.room() <= 0.0:
             return Plan()
         now = round(view.now / self.round)
-        standing = read_standing(view, self.round, trusting=self._trusting)
+        standing = read_progress(view, self.round, trusting=self._trusting)
         memory = self._renew(view, standing, now)
         planned = set(memory.rounds[now - memory.since])
         rows = [row for row, job in enumerate(view.table.jobs) if job.id in planned]
@@ -294,7 +294,7 @@ class RoundJobs:
     left_s: Floats
 
 
-def read_standing(view: View, round_s: float, *, trusting: bool = False) -> RoundJobs:
+def read_progress(view: View, round_s: float, *, trusting: bool = False) -> RoundJobs:
     """By regimes where a job declares any; of others the predictor says what is left.
 
     A job that is still here has its last epoch before it, whatever was counted; unless counts are

@@ -44,7 +44,7 @@ POLICIES = ("singularity", "priority|srtf", "fifo:backfill=true")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TierAttainment:
     """Parts of the hours in which each tier attains its target, GPU fractions, and the rest."""
 
     attained: dict[str, float]
@@ -78,7 +78,7 @@ def main() -> int:
     return 0 if good else 1
 
 
-def show(policy: str, load: float, measured: Measured) -> None:
+def show(policy: str, load: float, measured: TierAttainment) -> None:
     """One line."""
     cells = "".join(
         f"{100 * measured.attained[tier]:9.1f} % {100 * measured.fraction[tier]:5.1f} %"
@@ -99,7 +99,7 @@ def show_mechanism() -> None:
     print(f"{100 * part:.0f} % of it storage (paper: more than half)")
 
 
-def measure(policy: str, trace: Trace, faults: Faults | None = None) -> Measured:
+def measure(policy: str, trace: Trace, faults: Faults | None = None) -> TierAttainment:
     """One simulation, its hours by tier."""
     setup = Setup(trace, policy, CLUSTER, perf="splicing", faults=faults or Faults())
     jobs, cluster = prepare(setup)
@@ -108,7 +108,7 @@ def measure(policy: str, trace: Trace, faults: Faults | None = None) -> Measured
     run = wire(world, cluster, chosen, faults=setup.faults)
     outcome = run.outcome(policy)
     hours = fractions(trace, run.physics)
-    return Measured(
+    return TierAttainment(
         {tier: float(np.mean(np.array(hours[tier]) >= TIERS[tier][2] - 1e-9)) for tier in TIERS},
         {tier: float(np.mean(hours[tier])) for tier in TIERS},
         float(run.physics.lost_s.sum()) / 3600.0,

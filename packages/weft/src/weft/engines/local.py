@@ -201,7 +201,7 @@ class LocalEngine(FleetEngine):
         """Watch these attempts again, end all others, and begin to listen."""
         await self._open()
         groups = await self._loop.run(lambda: find_base(self._group)) if self.groups else None
-        self._place = LocalSite(self.state, self._here.open_bell(self._loop.poke), groups)
+        self._place = LocalSite(self.state, self._here.open_bell(self._loop.read_soon), groups)
         if self.warm:
             self._here.warm = WarmServer(
                 short_path(self.state / "warm.sock"),

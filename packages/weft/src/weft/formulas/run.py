@@ -51,7 +51,7 @@ class NodesSlept:
 
 
 @frozen
-class Loaned:
+class LoanHistory:
     """The history of machines that came and went.
 
     GPU-seconds that were lent and that jobs held of them; machines that were given back, and jobs
@@ -100,7 +100,7 @@ class RunOutcome:
     utility: float | None = None
     admitted: float | None = None
     reached: Mapping[float, Floats] = field(default_factory=dict)
-    loaned: Loaned | None = None
+    loaned: LoanHistory | None = None
     idle: Idle = NEVER_IDLE
     nodes_slept: NodesSlept | None = None
     deadline: Floats = field(default_factory=lambda: np.zeros(0))

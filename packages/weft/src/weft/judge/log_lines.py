@@ -95,7 +95,7 @@ def is_log(path: Path) -> bool:
     return line.startswith(b'{"at":') and b'"event":' in line
 
 
-def log_of(where: str, events: Iterable[tuple[int, float, Event]]) -> EventLog:
+def make_log(where: str, events: Iterable[tuple[int, float, Event]]) -> EventLog:
     """A log of events that were read already, each with its number."""
     lines = tuple(LogLine(number, at, event) for number, at, event in events)
     return EventLog(where, lambda: iter(lines))

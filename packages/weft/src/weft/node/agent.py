@@ -49,9 +49,9 @@ from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, pl
 from weft.node.ranks.conversation import (
     Conversations,
     RankConnection,
+    ask_to_exit,
     first_code,
     tell_terms,
-    tell_to_leave,
     verdict,
 )
 from weft.node.ranks.frozen import FrozenRanks
@@ -305,7 +305,7 @@ class Agent:
             why = f"it ran for its time limit of {self.spec.run.time_limit_s:g} s"
         if why and not self._why:
             self._why, self._kill_at = why, min(self._kill_at, time.monotonic() + grace_s)
-            tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
+            ask_to_exit([*self._lines], self._ranks, self.spec, grace_s)
 
     def _read_requests(self) -> None:
         self._sleeper.poll()
@@ -333,7 +333,7 @@ class Agent:
                 return  # it had come to its end before
             self._stop, self._resizer.stopping = grace_s, True
             self._kill_at = time.monotonic() + grace_s
-            tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
+            ask_to_exit([*self._lines], self._ranks, self.spec, grace_s)
             self._sleeper.leave()
         self.journal.write("stopping", grace_s=grace_s)
 

@@ -16,7 +16,7 @@ from weft.formulas.fairness.shares import Stretches, window_edges
 from weft.formulas.fragmentation import HeldDevices, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure
 from weft.formulas.node_sleeper import NodeSleeper
-from weft.formulas.run import Loaned, NodesSlept, RunOutcome
+from weft.formulas.run import LoanHistory, NodesSlept, RunOutcome
 from weft.formulas.statistics import level, percentile
 from weft.sim.loans import LoanCounts
 from weft.sim.milestones import worth
@@ -186,7 +186,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
     )
 
 
-def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
+def _loaned(counts: LoanCounts, physics: Physics) -> LoanHistory:
     """The history of loans; loaned nodes are those that loans name."""
     used = sum(
         (run.end - run.start) * len(part.gpus) * run.on.sharing.share
@@ -194,7 +194,7 @@ def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
         for part in run.on.slices
         if part.node in counts.nodes
     )
-    return Loaned(counts.gpu_s, used, counts.returned, counts.stopped, counts.scaled_in)
+    return LoanHistory(counts.gpu_s, used, counts.returned, counts.stopped, counts.scaled_in)
 
 
 def _with_gaps(values: Floats, done: Bools) -> Floats:

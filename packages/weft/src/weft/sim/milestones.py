@@ -11,7 +11,7 @@ from weft.formulas.training.tasks import utility_of
 PARTS = (0.90, 0.95)
 
 
-class Marks:
+class LossMilestones:
     """Points of progress to pass: where the loss has fallen by 90 and 95 % of all it falls.
 
     `ahead` holds those that a job still has before it, in its seconds of work.

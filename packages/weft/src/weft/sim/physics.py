@@ -16,7 +16,7 @@ from weft.core.protocols import Coupling, PerfModel, Places, Resident, Simulated
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
 from weft.native import compiled
-from weft.sim.milestones import Marks
+from weft.sim.milestones import LossMilestones
 from weft.sim.switches import SimulatedResizes, Suspension
 
 
@@ -217,7 +217,7 @@ class Physics:
         self.coupled = self._neighbours is not None  # whether jobs may slow each other
         self._first = first
         self._speed = _single(np.ones(n))
-        self.marks = Marks(trace)
+        self.marks = LossMilestones(trace)
         self.interruption = terms.interruption
         self._saves_every = terms.saves_every
         self._suspension = None if terms.resume_s is None else Suspension(terms.resume_s)

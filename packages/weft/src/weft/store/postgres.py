@@ -118,7 +118,7 @@ class PostgresSession:
         return bool(mine)
 
     @property
-    def number(self) -> int:
+    def backend_pid(self) -> int:
         """The process number of the session on the server."""
         return self._db.info.backend_pid
 
@@ -184,7 +184,7 @@ class PostgresStore(SqlLog):
         self._beats: PostgresSession | None = None
         try:
             self._session = PostgresSession(address)
-            self._number = self._session.number
+            self._number = self._session.backend_pid
             self._token, written = self._lead(holder)
             self._bring_up(written)
         except (StoreError, psycopg.Error) as error:
@@ -285,7 +285,7 @@ class PostgresStore(SqlLog):
         except BaseException:
             session.close()
             raise
-        self._session, self._number = session, session.number
+        self._session, self._number = session, session.backend_pid
 
     def _wait_for_lock(self, session: PostgresSession) -> None:
         """Until our own earlier session has given it back; Superseded if another leads."""

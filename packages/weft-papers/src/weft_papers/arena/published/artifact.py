@@ -30,14 +30,14 @@ from weft_papers.arena.published.data import (
     cluster,
     read_profiled,
 )
-from weft_papers.arena.published.search import Search
+from weft_papers.arena.published.search import ArenaSearch
 
 ROUND_S, ROUNDS, DIGITS = 300, 2000, 3
 TUNE_S, MOST_TUNE_S = 150, 600  # for each GPU of a start, and at most
 
 
 @dataclass(eq=False)
-class Task:
+class ArenaTask:
     """A job of the trace, and where it stands."""
 
     name: str
@@ -72,10 +72,10 @@ class Task:
 
 
 @dataclass
-class Outcome:
+class ArenaOutcome:
     """All jobs, and the rounds that were played."""
 
-    tasks: list[Task]
+    tasks: list[ArenaTask]
     rounds: int
 
     @property
@@ -102,13 +102,13 @@ def find_seconds(
     return 0.0
 
 
-def read_tasks(path: Path) -> list[Task]:
+def read_tasks(path: Path) -> list[ArenaTask]:
     """The jobs of a trace, in its order."""
     tasks = []
     with path.open() as file:
         for row in csv.DictReader(file):
             model, _, size = row["model_name"].partition("__")
-            task = Task(
+            task = ArenaTask(
                 row["job_id"],
                 float(row["submission_time"]),
                 int(row["num_iteration"]) // FEWER,
@@ -124,15 +124,15 @@ def read_tasks(path: Path) -> list[Task]:
 
 def simulate(
     path: Path, rounds: int = ROUNDS, policy: str = "fcfs", *, honest: bool = False
-) -> Outcome:
+) -> ArenaOutcome:
     """Round by round on the authors' 1,280 GPUs."""
     tasks = read_tasks(path)
-    pool = Arena(path.parent, tasks, honest=honest) if policy == "arena" else Fcfs()
+    pool = ArenaPool(path.parent, tasks, honest=honest) if policy == "arena" else FcfsPool()
     coming, now = list(tasks), tasks[0].arrives
     for played in range(rounds):
         new, coming = _arrive(coming, now + ROUND_S)
         if not (new or coming or pool.waiting or pool.running):
-            return Outcome(tasks, played)
+            return ArenaOutcome(tasks, played)
         ended = [task for task in pool.running if task.run(honest=honest)]
         for task in ended:
             task.end = now
@@ -140,21 +140,21 @@ def simulate(
             task.came = now
         pool.play(ended, new, now)
         now += ROUND_S
-    return Outcome(tasks, rounds)
+    return ArenaOutcome(tasks, rounds)
 
 
-class Fcfs:
+class FcfsPool:
     """First come, first served, kind by kind, on what was asked for."""
 
     def __init__(self) -> None:
-        self.waiting, self.running = list[Task](), list[Task]()
+        self.waiting, self.running = list[ArenaTask](), list[ArenaTask]()
         nodes = cluster().nodes
         self.free = {
             kind: {at: node.gpus for at, node in enumerate(nodes) if node.kind == kind}
             for kind in PER_NODE
         }
 
-    def play(self, ended: list[Task], new: list[Task], now: float) -> None:
+    def play(self, ended: list[ArenaTask], new: list[ArenaTask], now: float) -> None:
         """Free what ended, start jobs that waited and then those that came."""
         for task in ended:
             self.running.remove(task)
@@ -171,14 +171,14 @@ class Fcfs:
         _tune(self.running, started)
 
 
-class Arena:
+class ArenaPool:
     """Arena's own search; a change of GPUs costs nothing, as less than a round is not charged."""
 
-    def __init__(self, folder: Path, tasks: list[Task], *, honest: bool) -> None:
-        self.waiting, self.running = list[Task](), list[Task]()
+    def __init__(self, folder: Path, tasks: list[ArenaTask], *, honest: bool) -> None:
+        self.waiting, self.running = list[ArenaTask](), list[ArenaTask]()
         self.folder, self.tasks, self.honest = folder, tasks, honest
         self.rows = {task.name: row for row, task in enumerate(tasks)}
-        self.search = Search(dict(cluster().gpus_by_kind), self._speed)
+        self.search = ArenaSearch(dict(cluster().gpus_by_kind), self._speed)
         self.search.know(len(tasks))
 
     def _seconds(self, row: int, size: tuple[str, int]) -> float:
@@ -190,7 +190,7 @@ class Arena:
         seconds = self._seconds(row, size)
         return self.tasks[row].model[2] / seconds if seconds else 0.0
 
-    def play(self, ended: list[Task], new: list[Task], now: float) -> None:
+    def play(self, ended: list[ArenaTask], new: list[ArenaTask], now: float) -> None:
         """Free what ended, start waiting jobs and then new ones, and grow if any of these."""
         for task in ended:
             self.running.remove(task)
@@ -204,10 +204,10 @@ class Arena:
         changed = self._apply(now)
         _tune(self.running, changed if self.honest else [])
 
-    def _stands(self, task: Task) -> bool:
+    def _stands(self, task: ArenaTask) -> bool:
         return task.end is not None or self.rows[task.name] in self.search.standing.at
 
-    def _start(self, tasks: list[Task]) -> None:
+    def _start(self, tasks: list[ArenaTask]) -> None:
         """One after the other; who is like one that found no room is not tried."""
         hopeless = set[tuple[str, str, int]]()
         for task in tasks:
@@ -215,7 +215,7 @@ class Arena:
             if task.model not in hopeless and not self.search.start(self.rows[task.name], wish):
                 hopeless.add(task.model)
 
-    def _apply(self, now: float) -> list[Task]:
+    def _apply(self, now: float) -> list[ArenaTask]:
         """Everybody where the search has them; who changed."""
         changed = []
         for row, (kind, gpus) in self.search.standing.at.items():
@@ -231,15 +231,17 @@ class Arena:
         return changed
 
 
-def _arrive(coming: list[Task], until: float) -> tuple[list[Task], list[Task]]:
+def _arrive(coming: list[ArenaTask], until: float) -> tuple[list[ArenaTask], list[ArenaTask]]:
     """Split off the jobs that come next in the trace, up to one that comes later."""
     new = list(takewhile(lambda task: task.arrives <= until, coming))
     return new, coming[len(new) :]
 
 
-def _start_waiting(waiting: list[Task], free: dict[str, dict[int, int]], now: float) -> list[Task]:
+def _start_waiting(
+    waiting: list[ArenaTask], free: dict[str, dict[int, int]], now: float
+) -> list[ArenaTask]:
     """Start the jobs of each kind that waited longest, until one does not fit."""
-    started: list[Task] = []
+    started: list[ArenaTask] = []
     blocked: set[str] = set()
     for task in waiting:
         if task.kind not in blocked and _place(task, free, now):
@@ -250,7 +252,7 @@ def _start_waiting(waiting: list[Task], free: dict[str, dict[int, int]], now: fl
     return started
 
 
-def _place(task: Task, free: dict[str, dict[int, int]], now: float) -> bool:
+def _place(task: ArenaTask, free: dict[str, dict[int, int]], now: float) -> bool:
     """On the emptiest nodes that have room."""
     count, each = task.place
     left = free[task.kind]
@@ -263,7 +265,7 @@ def _place(task: Task, free: dict[str, dict[int, int]], now: float) -> bool:
     return True
 
 
-def _tune(running: list[Task], started: list[Task]) -> None:
+def _tune(running: list[ArenaTask], started: list[ArenaTask]) -> None:
     """Charge each start: nothing below a round, else rounds without progress."""
     for task in running:
         if task in started:
@@ -272,7 +274,7 @@ def _tune(running: list[Task], started: list[Task]) -> None:
         task.debt = max(task.debt - ROUND_S, 0)
 
 
-def write_stretches(result: Outcome, policy: str, file: TextIO) -> None:
+def write_stretches(result: ArenaOutcome, policy: str, file: TextIO) -> None:
     """Write the GPUs of each job over time, and the authors' claims, for `weft verify`."""
     gpus = sum(node.gpus for node in cluster().nodes)
     claims = {"gpus": gpus, "avg_jct_s": round(result.mean_s, 3)}  # and no word of who did not end

@@ -23,7 +23,7 @@ from weft_papers.arena.policy import (
 from weft_papers.arena.published.data import COUNTS, PER_NODE
 
 
-class Search:
+class ArenaSearch:
     """Sizes of all jobs; `speed` is in samples per second, 0 where a job cannot run."""
 
     def __init__(self, gpus: dict[str, int], speed: Callable[[int, Size], float]) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from weft.report.result_files import read_runs
 from weft.report.verify import Severity, verify
-from weft_papers.arena.published.artifact import Task, simulate, write_stretches
-from weft_papers.arena.published.search import Search
+from weft_papers.arena.published.artifact import ArenaTask, simulate, write_stretches
+from weft_papers.arena.published.search import ArenaSearch
 
 
 @pytest.mark.data
@@ -69,7 +69,7 @@ def test_the_mean_of_who_finished_in_time_is_found_out(
 
 
 def test_progress_counts_from_all_the_time_a_job_ran() -> None:
-    task = Task("a", 0.0, 1000, "a10", 1, 2.0)
+    task = ArenaTask("a", 0.0, 1000, "a10", 1, 2.0)
 
     assert [task.run(), task.run()] == [False, False]
     task.seconds = 1.0  # faster from now on, and by that from the beginning
@@ -86,7 +86,7 @@ SPEEDS = {
 
 
 def test_a_job_goes_where_a_single_step_gains_most() -> None:
-    search = Search({"a100": 4, "v100": 8, "a40": 4, "a10": 0}, look_up)
+    search = ArenaSearch({"a100": 4, "v100": 8, "a40": 4, "a10": 0}, look_up)
     search.know(1)
 
     assert search.start(0, ("v100", 4))
@@ -96,7 +96,7 @@ def test_a_job_goes_where_a_single_step_gains_most() -> None:
 
 
 def test_a_newcomer_takes_what_costs_the_others_least() -> None:
-    search = Search({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
+    search = ArenaSearch({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
     search.know(2)
 
     assert search.start(0, ("v100", 8))
@@ -106,7 +106,7 @@ def test_a_newcomer_takes_what_costs_the_others_least() -> None:
 
 
 def test_a_job_that_does_not_run_as_asked_for_gets_what_is_near() -> None:
-    search = Search({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
+    search = ArenaSearch({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
     search.know(2)
 
     assert search.start(1, ("a10", 8))

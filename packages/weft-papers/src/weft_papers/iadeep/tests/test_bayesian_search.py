@@ -14,7 +14,7 @@ from weft_papers.iadeep.bayesian_search import (
     Point,
     beta,
     has_stalled,
-    joint,
+    joint_grid,
     next_point,
     posterior,
 )
@@ -56,7 +56,7 @@ def test_hope_grows_with_points_and_measurements() -> None:
 
 
 def test_a_joint_grid_has_at_most_so_many_points_and_keeps_its_corners() -> None:
-    points = joint([range(44)] * 3, most=4096)
+    points = joint_grid([range(44)] * 3, most=4096)
 
     assert len(points) <= 4096
     assert points[0].tolist() == [0, 0, 0]
@@ -88,7 +88,7 @@ def test_it_never_asks_for_what_is_not_feasible_or_was_measured(
     values: list[float], limit: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    grid = joint(AXES)
+    grid = joint_grid(AXES)
     seen = [
         (int(grid[i][0]), int(grid[i][1]))
         for i in rng.choice(len(grid), len(values), replace=False)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from benchmarks.data import need
 
 from weft_papers.rubick.published.data import RESTART_S
-from weft_papers.rubick.published.tables import PER_NODE, Model, Plan, read_model
+from weft_papers.rubick.published.tables import PER_NODE, Plan, RubickModel, read_model
 
 NODES, ROUND_S = 8, 60
 SLACK, MANY = 1.5, 12  # of a guarantee; guaranteed jobs from which on large ones are placed anew
@@ -34,13 +34,13 @@ DIVIDED = ("llama7", "llama30")
 
 
 @dataclass(eq=False)
-class Task:
+class RubickTask:
     """A job of the trace, and where it stands."""
 
     name: str
     submit: float
     steps: int
-    model: Model
+    model: RubickModel
     guaranteed: bool
     floor: float
     plan: str | Plan
@@ -124,7 +124,7 @@ class Held:
         more = [name for name, nodes in self.hosts.items() if node in nodes]
         return list(dict.fromkeys(names + more))
 
-    def resize(self, task: Task, node: int, gpus: int) -> None:
+    def resize(self, task: RubickTask, node: int, gpus: int) -> None:
         """So many GPUs of this node, whatever it has on others."""
         entry = task.model.table[gpus]
         others = [at for at in self.gpus[task.name] if at != node]
@@ -132,13 +132,13 @@ class Held:
         self.plans[task.name] = entry.plan or ()
 
 
-class Policy:
+class RubickRounds:
     """One round after another of the authors' decisions."""
 
     def __init__(self) -> None:
         self._queue: dict[str, None] = {}
 
-    def decide(self, tasks: dict[str, Task], held: Held, now: float) -> Held:
+    def decide(self, tasks: dict[str, RubickTask], held: Held, now: float) -> Held:
         """Return the allocations of all jobs from now on."""
         self._queue = {name: None for name in self._queue if name in tasks} | dict.fromkeys(tasks)
         held = held.of(tasks)
@@ -167,7 +167,7 @@ class Policy:
     def _slopes(
         self,
         names: Iterable[str],
-        tasks: dict[str, Task],
+        tasks: dict[str, RubickTask],
         sizes: dict[str, int],
         now: float,
         more: float,
@@ -184,7 +184,7 @@ class Policy:
             slopes[name] = abs(abs(rate - then) / model.normaliser / more)
         return slopes
 
-    def _place(self, task: Task, held: Held, free: Counter[int]) -> None:
+    def _place(self, task: RubickTask, held: Held, free: Counter[int]) -> None:
         if task.divided:
             self._place_divided(task, held, larger=False)
             return
@@ -203,7 +203,7 @@ class Policy:
         self,
         node: int,
         left: float,
-        tasks: dict[str, Task],
+        tasks: dict[str, RubickTask],
         held: Held,
         sizes: dict[str, int],
         now: float,
@@ -225,7 +225,7 @@ class Policy:
         for name, gpus in chosen.items():
             held.resize(tasks[name], node, gpus)
 
-    def _place_divided(self, task: Task, held: Held, *, larger: bool) -> None:
+    def _place_divided(self, task: RubickTask, held: Held, *, larger: bool) -> None:
         """The first listed number of GPUs that fits; the largest when everybody is placed."""
         counts = sorted(task.model.placements, reverse=True) if larger else task.model.placements
         free = held.free()
@@ -257,7 +257,7 @@ def _fit(parts: list[int], count: int, free: Counter[int]) -> list[int]:
     return nodes if len(nodes) >= count else []
 
 
-class Outcome(NamedTuple):
+class RubickOutcome(NamedTuple):
     """Results that the simulator prints, and GPUs in use that it does not."""
 
     jct_s: dict[str, float]
@@ -270,7 +270,7 @@ class Outcome(NamedTuple):
         return sum(self.jct_s.values()) / len(self.jct_s)
 
 
-def read_tasks(path: Path) -> list[Task]:
+def read_tasks(path: Path) -> list[RubickTask]:
     """The jobs of a trace, in its order."""
     tasks = []
     with path.open() as file:
@@ -279,13 +279,15 @@ def read_tasks(path: Path) -> list[Task]:
             asked = (int(row["num_gpus"]),)
             floor = model.batch / model.speeds.seconds(asked, row["exec_plan"]) if firm else 0.0
             submit, steps = float(row["submission_time"]), int(row["steps"])
-            tasks.append(Task(row["name"], submit, steps, model, firm, floor, row["exec_plan"]))
+            tasks.append(
+                RubickTask(row["name"], submit, steps, model, firm, floor, row["exec_plan"])
+            )
     return tasks
 
 
-def simulate(path: Path, *, honest: bool = False) -> Outcome:
+def simulate(path: Path, *, honest: bool = False) -> RubickOutcome:
     """Rounds until all jobs have ended."""
-    tasks, policy, held = read_tasks(path), Policy(), Held()
+    tasks, policy, held = read_tasks(path), RubickRounds(), Held()
     now, running = 0, []
     while any(task.end is None for task in tasks):
         running.append(sum(sum(task.placement) for task in tasks if task.end is None))
@@ -299,7 +301,7 @@ def simulate(path: Path, *, honest: bool = False) -> Outcome:
         for name, task in active.items():
             task.move(held.gpus.get(name, ()), held.plans.get(name), honest=honest)
     jct = {task.name: task.end - task.submit for task in tasks if task.end is not None}
-    return Outcome(jct, float(now), running)
+    return RubickOutcome(jct, float(now), running)
 
 
 def main() -> int:

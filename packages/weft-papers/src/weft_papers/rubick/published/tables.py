@@ -68,7 +68,7 @@ def _name(plan: str | Plan) -> str | None:
     return next((name for name in ("zero-dp", "zero-offload") if name in plan), None)
 
 
-class Model:
+class RubickModel:
     """A model's speeds and plans, as the scheduler reads them."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -118,6 +118,6 @@ def read_speeds(folder: Path, name: str) -> Speeds:
 
 
 @cache
-def read_model(folder: Path, name: str) -> Model:
+def read_model(folder: Path, name: str) -> RubickModel:
     """Read once."""
-    return Model(folder, name)
+    return RubickModel(folder, name)

@@ -19,7 +19,7 @@ from weft.core.model.job import Job
 from weft.testing import view_of
 from weft_papers.published import build_named
 from weft_papers.shockwave.published.packing import show_packing
-from weft_papers.shockwave.published.replay import GROUNDS, Outcome, load, run
+from weft_papers.shockwave.published.replay import GROUNDS, ReplayOutcome, load, run
 
 EXPECTED = Path(__file__).parent / "expected.toml"
 COLUMNS = ("makespan", "jct", "rho", "unfair")
@@ -103,7 +103,7 @@ def show_decisions(folder: Path, expected: dict[str, Any]) -> int:
     return wrong
 
 
-def _print_line(name: str, ours: Outcome) -> None:
+def _print_line(name: str, ours: ReplayOutcome) -> None:
     cells = _cells(ours.makespan, ours.jct, ours.rho, ours.unfair)
     print(f"{name:<72}{cells}  slowest decision {ours.slowest_s:.2f} s", flush=True)
 

@@ -31,7 +31,7 @@ class EqualParts(AuthorsGavel):
 
 
 @dataclass(frozen=True)
-class Matched(AuthorsGavel):
+class MatchedLines(AuthorsGavel):
     """The heads of lines that minimise the sum of completion times."""
 
     def _find_shares(self, problem: AllocationProblem, view: View, book: UnitAccounts) -> Solution:

@@ -21,7 +21,7 @@ from weft.traces.formats.shockwave import read_tables
 from weft.traces.options import Options
 from weft.traces.read import find
 from weft_papers.published import build_named
-from weft_papers.shockwave.published.others import EqualParts, Matched
+from weft_papers.shockwave.published.others import EqualParts, MatchedLines
 from weft_papers.shockwave.published.rounds import (
     ROUND_S,
     AtPresentSpeed,
@@ -33,7 +33,7 @@ from weft_papers.shockwave.published.rounds import (
 
 UNFAIR = 1.05
 THEIRS: dict[str, Callable[[], Policy]] = {
-    "allox, as theirs": lambda: Matched(objective="shortest-job", reset=1000.0, round=ROUND_S),
+    "allox, as theirs": lambda: MatchedLines(objective="shortest-job", reset=1000.0, round=ROUND_S),
     "gandiva_fair, as theirs": lambda: EqualParts(reset=1000.0, round=ROUND_S),
 }
 
@@ -56,7 +56,7 @@ GROUNDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """Seconds, finish-time fairness by the authors' definition, and the slowest decision."""
 
     makespan: float
@@ -86,7 +86,7 @@ def load(folder: Path, jobs: int) -> Trace:
     return replace(trace, jobs=tuple((_in_whole_seconds(job), truth) for job, truth in trace))
 
 
-def run(folder: Path, jobs: int, policy: str) -> Outcome:
+def run(folder: Path, jobs: int, policy: str) -> ReplayOutcome:
     """Until every job is done."""
     ground, trace = GROUNDS[jobs], load(folder, jobs)
     truth = InRounds(read_tables(folder / ground.tables), read_rows(folder / ground.trace))
@@ -98,7 +98,7 @@ def run(folder: Path, jobs: int, policy: str) -> Outcome:
     jct = physics.ended_at - np.array([job.submitted for job, _ in trace])
     alone = np.array([truth.length for _, truth in trace])
     rho = jct / (alone * max(1.0, len(trace) / ground.gpus))
-    return Outcome(
+    return ReplayOutcome(
         float(physics.ended_at.max()),
         float(jct.mean()),
         float(rho.max()),

@@ -127,7 +127,7 @@ def _in_critical_regime(model: str, batch: int, epoch: int) -> bool:
 
 
 @dataclass(slots=True)
-class Clock:
+class RoundClock:
     """The round that ends now, as the simulator counts them."""
 
     round: int = 0
@@ -136,7 +136,7 @@ class Clock:
 class RoundByRound:
     """A job that runs whole rounds, from the moment it is started."""
 
-    def __init__(self, steps: Steps, length: float, clock: Clock) -> None:
+    def __init__(self, steps: Steps, length: float, clock: RoundClock) -> None:
         self.steps = steps
         self.speeds: list[tuple[int, float]] = []  # round, samples a second
         self._length, self._clock = length, clock
@@ -171,7 +171,7 @@ class InRounds:
 
     tables: Tables
     rows: Mapping[JobId, tuple[int, float]]  # steps at the first batch, nominal seconds
-    clock: Clock = field(default_factory=Clock)
+    clock: RoundClock = field(default_factory=RoundClock)
     jobs: dict[JobId, RoundByRound] = field(default_factory=dict)
 
     steady = False

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from weft_papers.shockwave.published.replay import Outcome, run
+from weft_papers.shockwave.published.replay import ReplayOutcome, run
 
 pytestmark = pytest.mark.data
 MAX_MIN = "authors/gavel:reset=1000,round=120"
 
 
-def canonical(data: Callable[[str], Path], policy: str) -> Outcome:
+def canonical(data: Callable[[str], Path], policy: str) -> ReplayOutcome:
     return run(data("shockwave"), 120, policy)
 
 

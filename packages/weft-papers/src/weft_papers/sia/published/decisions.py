@@ -40,7 +40,7 @@ UNTIL_S = 600.0
 
 
 @dataclass
-class Watch:
+class ProgramWatch:
     """Records every program that is solved, and stops the run in time."""
 
     problems: list[tuple[ChoiceProblem, mc.Answer, float]] = field(default_factory=list)
@@ -66,7 +66,7 @@ def run(data: Path) -> int:
 def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
     cluster = parse_cluster(f"{6 * scale}x4:t4+{3 * scale}x8:rtx+{2 * scale}x8:a100")
     trace = crowd(data, scale, jobs)
-    policy, watch = Sia(), Watch()
+    policy, watch = Sia(), ProgramWatch()
     setup = Setup(trace, policy, profiles=str(data / "profiles"))
     known = world_of(setup, trace, cluster, policy.about)
     physics = Physics(trace, known.perf)

@@ -26,7 +26,7 @@ EPOCH = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fair:
+class FairSizes:
     """GPUs one by one to whoever has fewest: max-min fairness over jobs."""
 
     epoch: float = EPOCH
@@ -55,7 +55,7 @@ def main() -> int:
     worse = False
     for load in LOADS:
         means = {}
-        for policy in (Fair(), Slaq(epoch=EPOCH)):
+        for policy in (FairSizes(), Slaq(epoch=EPOCH)):
             name = policy.about.name
             result = weft.compare("losses", [policy], load=load, seeds=SEEDS, restart_cost=0.0)
             row = [3600.0 * result.mean(name, m) for m in ("avg_t90_h", "avg_t95_h", "avg_jct_h")]

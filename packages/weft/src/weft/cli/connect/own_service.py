@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass
-class Stay:
+class ServiceLifetime:
     """Fate of a service after the process that started it; `pid` is the service's process."""
 
     wanted: bool = False
@@ -31,7 +31,7 @@ class Stay:
 
 @contextmanager
 def own_service(
-    state: Path, port: int, *more: str, stay: Stay | None = None
+    state: Path, port: int, *more: str, stay: ServiceLifetime | None = None
 ) -> Iterator[ServiceClient]:
     """A client of `weft serve` with its state in `state`; it is asked to leave at the end.
 
@@ -51,7 +51,7 @@ def own_service(
             start_new_session=True,  # Ctrl-C is for us; we tell it when to leave
             env={**os.environ, "WEFT_TOKEN": ""},
         )
-    stays = stay or Stay()
+    stays = stay or ServiceLifetime()
     stays.pid = service.pid
     try:
         with interruptible():

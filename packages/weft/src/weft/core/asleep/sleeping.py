@@ -107,7 +107,7 @@ class Asleep:
         sleeper = self.sleepers.get(job)
         return sleeper if sleeper is not None and attempt in (None, sleeper.attempt) else None
 
-    def is_there(self, job: JobId) -> bool:
+    def is_asleep(self, job: JobId) -> bool:
         """True if an attempt of a job is asleep by now."""
         sleeper = self.sleepers.get(job)
         return sleeper is not None and sleeper.there

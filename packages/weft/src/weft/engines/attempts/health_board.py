@@ -113,7 +113,7 @@ class HealthBoard:
                 self._whole.add(health.node)
             paces = (RankPace(rank, (health.node, gpu), *rest) for rank, gpu, *rest in health.paces)
             slow = self._slow.setdefault(health.witness, SlowDevices())
-            slow.take(*key, tuple(paces), health.ranks)
+            slow.note_paces(*key, tuple(paces), health.ranks)
 
     def _weigh(self, health: AgentHealth, device: DeviceHealth) -> DeviceHealth:
         """Without the fault that a user says a device has: that is a claim until it is confirmed.
@@ -261,7 +261,7 @@ class SlowDevices:
     _found: dict[JobId, tuple[SlowRank, str]] = field(default_factory=dict)
     _uneven: dict[JobId, None] = field(default_factory=dict)
 
-    def take(self, job: JobId, attempt: int, paces: tuple[RankPace, ...], ranks: int) -> None:
+    def note_paces(self, job: JobId, attempt: int, paces: tuple[RankPace, ...], ranks: int) -> None:
         """Note the paces that some ranks of an attempt report."""
         if job in self._uneven or not paces:
             return

@@ -121,7 +121,7 @@ class AttemptLoop(ABC, Generic[M]):
         """Off the event loop, in threads that nothing else waits for."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, what)
 
-    def poke(self) -> None:
+    def read_soon(self) -> None:
         """Read what agents write as soon as may be."""
         self._poke.set()
 

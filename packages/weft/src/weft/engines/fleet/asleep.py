@@ -81,4 +81,4 @@ class SleepsOnNodes(AgentEngine):
     async def _send_request(self, folder: Path) -> None:
         await self._channel.send([folder / SLEEP])
         await super()._send_request(folder)
-        self._loop.poke()
+        self._loop.read_soon()

@@ -37,7 +37,7 @@ class ResizeStep(StrEnum):
 
 
 @dataclass(slots=True)
-class Changing:
+class ChangeInProgress:
     """A change under way; times are of this machine's own clock.
 
     `resumed` says that a service before us began it, `refused` that the manager will not have those
@@ -151,7 +151,7 @@ class RunningAttempt:
     waiting: str = ""
     pending: str = ""
     joined: dict[Key, float] = field(default_factory=dict)
-    changing: Changing | None = None
+    changing: ChangeInProgress | None = None
     _cancelled: float = -inf
     _gone: dict[Key, float] = field(default_factory=dict)
     _ran: dict[Key, float] = field(default_factory=dict)

@@ -359,7 +359,7 @@ class FleetEngine(SleepsOnNodes):
         if run is None:
             raise EngineError(f"attempt {attempt} of job {job.id!r} does not run")
         await self._changes.ask(run, job, to, epoch)
-        self._loop.poke()
+        self._loop.read_soon()
 
     def _site(self) -> AttemptSite:
         return AttemptSite(self.state, self._loop.machines, self._manager.abilities)

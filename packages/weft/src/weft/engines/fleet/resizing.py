@@ -22,7 +22,7 @@ from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Resized, ResizeFailed
 from weft.core.model.job import Allocation, Job
 from weft.engines.attempts.watch import nudge
-from weft.engines.fleet.attempts import Changing, ResizeStep, RunningAttempt
+from weft.engines.fleet.attempts import ChangeInProgress, ResizeStep, RunningAttempt
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.port import AttemptPart, ControllerUnreachable, Gang, Key
 from weft.engines.fleet.requests import RESIZE_LIMIT_S, AttemptSite, make_part, make_specs
@@ -98,7 +98,7 @@ class GangChanges:
             return
         request = read_json(roster.parts[0].folder / CHANGE) or {}
         pending = request if request.get("epoch") == roster.change.epoch else {}
-        run.changing = Changing(roster.change, self.limit_s, now, resumed=True)
+        run.changing = ChangeInProgress(roster.change, self.limit_s, now, resumed=True)
         run.changing.asked = now if "form" in pending or "drop" in pending else 0.0
         run.changing.dropping = "drop" in pending
         if roster.change.extension is not None and not run.asked:
@@ -107,7 +107,7 @@ class GangChanges:
         self.loop.spawn(self._redo(run, run.changing, pending))
 
     async def _redo(
-        self, run: RunningAttempt, changing: Changing, pending: Mapping[str, Any]
+        self, run: RunningAttempt, changing: ChangeInProgress, pending: Mapping[str, Any]
     ) -> None:
         """Repeat what may have been cut short: agents ignore a request that they know."""
         change, watch = changing.change, run.watch
@@ -139,7 +139,7 @@ class GangChanges:
         specs = self._specs(job, to, change, site)
         count = before.next_number + len(change.new)
         watch.roster = replace(before, next_number=count, change=change, several=watch.several)
-        run.changing = changing = Changing(change, self.limit_s, time.monotonic())
+        run.changing = changing = ChangeInProgress(change, self.limit_s, time.monotonic())
         watch.watch_extension()
         try:
             files = await asyncio.to_thread(self._write, run, specs)
@@ -189,7 +189,7 @@ class GangChanges:
         save_roster(folder_of(self.loop.root, *run.key), run.watch.roster)
         return [part.folder / SPEC for part, _ in specs]
 
-    async def _submit(self, run: RunningAttempt, changing: Changing) -> None:
+    async def _submit(self, run: RunningAttempt, changing: ChangeInProgress) -> None:
         """Until the manager has those that join, refuses them, or they are no longer wanted."""
         gang = changing.change.extension
         while gang is not None and run.changing is changing and not changing.refused:
@@ -210,7 +210,7 @@ class GangChanges:
                 break
         self.loop.hurry()
 
-    def _refuse(self, run: RunningAttempt, changing: Changing, gang: Gang) -> None:
+    def _refuse(self, run: RunningAttempt, changing: ChangeInProgress, gang: Gang) -> None:
         """Refuse a change; nothing is submitted, unless a service before us did."""
         changing.refused = True
         if changing.resumed:
@@ -257,7 +257,7 @@ class GangChanges:
             case ResizeStep.WAIT if changing.adopted:
                 await self._end_leavers(run, changing, now)
 
-    def _joiners_gone(self, run: RunningAttempt, changing: Changing) -> bool:
+    def _joiners_gone(self, run: RunningAttempt, changing: ChangeInProgress) -> bool:
         if changing.change.start:
             return changing.closed == "undone"
         gang = changing.change.extension
@@ -265,7 +265,7 @@ class GangChanges:
             return True
         return self.loop.is_gone(gang.key, run.joined.get(gang.key))
 
-    def _leavers_gone(self, run: RunningAttempt, changing: Changing) -> bool:
+    def _leavers_gone(self, run: RunningAttempt, changing: ChangeInProgress) -> bool:
         """True if no process is left of those that leave, and their managers' parts are free."""
         if changing.change.start:
             return changing.closed == "settled"
@@ -281,7 +281,9 @@ class GangChanges:
     def _since(self, run: RunningAttempt, gang: Gang) -> float | None:
         return run.submitted if gang.key == run.key else run.joined.get(gang.key)
 
-    async def _end_joiners(self, run: RunningAttempt, changing: Changing, now: float) -> None:
+    async def _end_joiners(
+        self, run: RunningAttempt, changing: ChangeInProgress, now: float
+    ) -> None:
         gang = changing.change.extension
         if now - changing.ended < AGAIN_S:
             return
@@ -294,7 +296,9 @@ class GangChanges:
             await self.loop.cancel_gang(gang.key)
         self.loop.hurry()
 
-    async def _end_leavers(self, run: RunningAttempt, changing: Changing, now: float) -> None:
+    async def _end_leavers(
+        self, run: RunningAttempt, changing: ChangeInProgress, now: float
+    ) -> None:
         """End parts that a manager still has though they left a while ago."""
         if changing.ended == float("-inf"):
             changing.ended = now
@@ -304,7 +308,7 @@ class GangChanges:
             for gang in find_emptied(run.watch.roster):
                 await self.loop.cancel_gang(gang.key)
 
-    async def _fail(self, run: RunningAttempt, changing: Changing, *, tell: bool) -> None:
+    async def _fail(self, run: RunningAttempt, changing: ChangeInProgress, *, tell: bool) -> None:
         change = changing.change
         answer = {"epoch": change.epoch, "failed": changing.failed}
         roster = replace(run.watch.roster, change=None, answer=answer)
@@ -323,7 +327,7 @@ class GangChanges:
             log.warning("job=%s attempt=%d has new ranks that are not asked: %s", *run.key, error)
         await self.loop.cancel_gang(gang.key)
 
-    async def _finish(self, run: RunningAttempt, changing: Changing) -> None:
+    async def _finish(self, run: RunningAttempt, changing: ChangeInProgress) -> None:
         """The devices that were left are free, and the new ones are the attempt's."""
         change = changing.change
         ready_s = max(changing.asked - changing.began, 0.0) if change.new else 0.0

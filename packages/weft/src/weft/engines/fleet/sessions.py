@@ -90,7 +90,7 @@ class FleetSessions:
                 if door is not None and door["secret"] == public_name(secret):
                     host, port = door["at"]
                     return secret, str(host), int(port)
-            self.loop.poke()
+            self.loop.read_soon()
             await asyncio.sleep(PAUSE_S)
         raise TimeoutError(f"its agent on {part.node} opened no door within {OPENING_S:g} s")
 

@@ -148,7 +148,7 @@ def _quote(bad: Mapping[int, int]) -> str:
     return f"rank {rank} ended with {how}"
 
 
-def tell_to_leave(
+def ask_to_exit(
     lines: Sequence[RankConnection], ranks: Mapping[int, Rank], spec: AttemptSpec, grace_s: float
 ) -> None:
     """Ask every rank to be gone within `grace_s`: those that listen, else by the usual signal."""

@@ -62,7 +62,7 @@ class Shells:
         self._folder, self._spec, self._select = folder, spec, select
         self._enclosure = enclosure
         self._open: list[_Shell] = []
-        self._door = DoorKeeper(folder)
+        self._door = ShellStarter(folder)
         self._keep: Sequence[int] = ()
 
     def listen(self, keep: Sequence[int]) -> None:
@@ -177,7 +177,7 @@ LOOK_S = 5.0
 MOST_INSIDE = 128  # people and connections to ports at once
 
 
-class DoorKeeper:
+class ShellStarter:
     """Starts the process for each request that is new."""
 
     def __init__(self, folder: Path) -> None:

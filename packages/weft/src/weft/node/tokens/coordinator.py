@@ -121,7 +121,7 @@ class Coordinator:
         self._turned = now
         while (request := self._discipline.next(now, self.book)) is not None:
             out.append((request.key, self._grant(now, request)))
-        for key in self._discipline.recalls(now, self.book):
+        for key in self._discipline.leases_to_end(now, self.book):
             for grant in self._leases(key):
                 grant.recalled = True
                 out.append((key, wire.Recall(grant.request.stage)))

@@ -50,7 +50,7 @@ class TokenDiscipline(Protocol):
         """Stages that one grant may cover; 0 is until it is recalled."""
         ...
 
-    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
+    def leases_to_end(self, now: float, book: TokenState) -> Iterable[Key]:
         """Members whose endless leases should end."""
         ...
 
@@ -77,7 +77,7 @@ class WorkConserving:
         """Several where stages are short."""
         return book.iterations(request, now)
 
-    def recalls(self, _now: float, book: TokenState) -> Iterable[Key]:
+    def leases_to_end(self, _now: float, book: TokenState) -> Iterable[Key]:
         """Members that hold a token for which others wait."""
         wanted = {token for request in book.waiting for token in request.tokens}
         return [
@@ -123,8 +123,8 @@ class Paced:
         """One at a time for opportunistic jobs, so that they give way soon."""
         return 1 if book.members[request.key].opportunistic else book.iterations(request, now)
 
-    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
-        return self._inner.recalls(now, book)
+    def leases_to_end(self, now: float, book: TokenState) -> Iterable[Key]:
+        return self._inner.leases_to_end(now, book)
 
     def wake_at(self, now: float, book: TokenState) -> float:
         """The time at which an opportunistic job has paused for long enough."""
@@ -168,7 +168,7 @@ class Timeslice:
         """Until the slice is over."""
         return 0
 
-    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
+    def leases_to_end(self, now: float, book: TokenState) -> Iterable[Key]:
         """The active job at the end of its slice, if there is another."""
         over = now >= self._since + self.quantum_s and len(book.members) > 1
         return [self._active] if self._active is not None and over else []
@@ -218,7 +218,7 @@ class Lockstep:
     def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
         return 1
 
-    def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
+    def leases_to_end(self, _now: float, _book: TokenState) -> Iterable[Key]:
         """None: no lease covers more than one stage."""
         return []
 
@@ -262,7 +262,7 @@ class NoTurns:
     def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
         return 0
 
-    def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
+    def leases_to_end(self, _now: float, _book: TokenState) -> Iterable[Key]:
         return []
 
     def wake_at(self, _now: float, _book: TokenState) -> float:
@@ -342,8 +342,8 @@ class Apart:
                 return own.iterations(request, now, part)
         return 1
 
-    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
-        return [key for own, part in self._parts(book) for key in own.recalls(now, part)]
+    def leases_to_end(self, now: float, book: TokenState) -> Iterable[Key]:
+        return [key for own, part in self._parts(book) for key in own.leases_to_end(now, part)]
 
     def wake_at(self, now: float, book: TokenState) -> float:
         """The earliest of all groups."""

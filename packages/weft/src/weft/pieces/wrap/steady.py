@@ -44,7 +44,7 @@ class SteadyMemory(WrapperMemory):
 
 
 @frozen
-class Fresh:
+class RecentlyChanged:
     """Jobs that started or changed too lately to be stopped, or to be changed as they train.
 
     `live_s` are seconds that a live change takes each row.
@@ -90,7 +90,7 @@ class SteadyWrapper(Wrapper):
         age = _ages(view, since)
         live_s = live_seconds(view)
         calm = np.minimum(self.min_run_s, LIVE_TIMES * live_s)
-        fresh = Fresh(age < self.min_run_s - SLACK_S, age < calm - SLACK_S, live_s)
+        fresh = RecentlyChanged(age < self.min_run_s - SLACK_S, age < calm - SLACK_S, live_s)
         plan, wished = self._settle(view, fresh)
         waits = fresh.stop & view.running()
         wakes = [at for at in (plan.wake_at, wished.wake_at) if at is not None]
@@ -100,7 +100,7 @@ class SteadyWrapper(Wrapper):
         plan = replace(plan, wake_at=min(wakes, default=None))
         return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
-    def _settle(self, view: View, fresh: Fresh) -> tuple[Plan, Plan]:
+    def _settle(self, view: View, fresh: RecentlyChanged) -> tuple[Plan, Plan]:
         """Ask until no job is touched that is to be left alone; the plan, and the first one."""
         mark = view.free.mark()
         plan = first = ask(self.inner, view)
@@ -114,7 +114,7 @@ class SteadyWrapper(Wrapper):
             plan = decide_among(self.inner, view.without(alone))
         return decide_among(self.inner, view.without(view.running())), first
 
-    def _too_soon(self, view: View, plan: Plan, fresh: Fresh) -> Bools:
+    def _too_soon(self, view: View, plan: Plan, fresh: RecentlyChanged) -> Bools:
         """Running rows that the plan changes although they are fresh, or gain too little."""
         mask, about = np.zeros(len(view.table), dtype=bool), self.about
         larger = []

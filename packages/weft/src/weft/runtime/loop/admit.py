@@ -338,7 +338,7 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
         case facts.StartedAhead(job, attempt):
             return not _may_start_ahead(state, job, attempt)
         case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):
-            return state.asleep.is_there(job) is not isinstance(event, facts.Awoke)
+            return state.asleep.is_asleep(job) is not isinstance(event, facts.Awoke)
         case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
             return _is_so(event, state)
         case _:

@@ -35,6 +35,6 @@ class Clock:
         self._last = max(self.now, self._last + TICK_S)
         return self._last
 
-    def until(self, at: float | None) -> float | None:
+    def seconds_until(self, at: float | None) -> float | None:
         """Seconds of the wall clock until `at`, none of them negative; None for never."""
         return None if at is None else max((at - self.now) / self.speed, 0.0)

@@ -357,7 +357,7 @@ class Driver:
         """Until something is asked or it is time to wake."""
         self._bell.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._clock.until(self._wake)):
+            async with asyncio.timeout(self._clock.seconds_until(self._wake)):
                 await self._bell.wait()
 
     async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:

@@ -368,7 +368,7 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     seq, data = latest
     try:
         thawed = thaw(data)
-        if thawed.current:
+        if thawed.is_same_code:
             back = melt(thawed, seq, make(), ended=store.ended)
             back.saved = seq
             return back

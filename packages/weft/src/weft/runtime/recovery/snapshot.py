@@ -64,13 +64,13 @@ class Frozen:
 
 @frozen
 class Thawed:
-    """The content of a snapshot; `current` unless other code than this wrote it."""
+    """The content of a snapshot; `is_same_code` unless other code than this wrote it."""
 
     head: Mapping[str, Any]
     tables: Mapping[str, Sequence[Any]]
 
     @property
-    def current(self) -> bool:
+    def is_same_code(self) -> bool:
         """True if this very code folded the events that led here."""
         return bool(self.head["fingerprint"] == fingerprint())
 

@@ -111,10 +111,10 @@ def _compare_forks(
         Outlook(
             id=name,
             name=name_of(jobs[name]),
-            start=start_of(before[name].start),
-            start_then=start_of(after[name].start),
-            end=start_of(before[name].end),
-            end_then=start_of(after[name].end),
+            start=answer_start(before[name].start),
+            start_then=answer_start(after[name].start),
+            end=answer_start(before[name].end),
+            end_then=answer_start(after[name].end),
         )
         for name in before
         if name in jobs and who.sees(jobs[name])
@@ -155,7 +155,7 @@ def _say_left_out(jobs: Collection[JobId], both: Mapping[str, QueueOutlook]) -> 
     return note
 
 
-def start_of(estimate: Estimate | None) -> Start | None:
+def answer_start(estimate: Estimate | None) -> Start | None:
     """An estimate as it is answered."""
     if estimate is not None and estimate.unknown:
         return Start(p10=None, p50=None, p90=None, simulations=0, unknown=estimate.unknown)

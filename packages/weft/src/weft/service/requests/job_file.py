@@ -200,7 +200,7 @@ class JobFile(RequestBody):
             raise ValueError(f"env: {starred[0]!r} is starred out; write its value")
         if unknown := [name for name in self.secrets if name not in self.env]:
             raise ValueError(f"secrets: {unknown[0]!r} has no value in env")
-        check_words(self.command or ())
+        refuse_shell_syntax(self.command or ())
         return self
 
     @model_validator(mode="after")
@@ -219,7 +219,7 @@ class JobFile(RequestBody):
         return self
 
 
-def check_words(command: Sequence[str]) -> None:
+def refuse_shell_syntax(command: Sequence[str]) -> None:
     """Refuse what a shell would act on: as words of a command they would do nothing."""
     if "-exec" in command or "-execdir" in command:  # find ends its commands with ;
         return

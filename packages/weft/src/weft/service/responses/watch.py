@@ -25,8 +25,8 @@ from weft.service.responses.job_row import JobRow
 
 
 @frozen_by_name
-class Place:
-    """Devices of one node."""
+class GpusOnNode:
+    """GPUs of one node that a job holds."""
 
     node: str
     gpus: list[int]
@@ -45,7 +45,7 @@ class WatchedJob(JobRow):
     why: int
     pace: float | None
     share: float
-    on: list[Place]
+    on: list[GpusOnNode]
     suspended: bool = False
 
 
@@ -158,7 +158,7 @@ class HeldSpan:
     name: str
     tenant: str
     attempt: int
-    on: list[Place]
+    on: list[GpusOnNode]
     share: float
     start: float
     end: float | None
@@ -337,7 +337,7 @@ def _spans(
                 name=name_of(job) if job is not None else bar.job if known else "",
                 tenant="" if job is None else job.tenant,
                 attempt=1,
-                on=[Place(node=bar.node, gpus=[bar.gpu])],
+                on=[GpusOnNode(node=bar.node, gpus=[bar.gpu])],
                 share=1.0,
                 start=bar.start_s - begun,
                 end=bar.end_s - begun,

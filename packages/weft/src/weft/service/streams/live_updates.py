@@ -37,7 +37,7 @@ from weft.service.access.tokens import Caller
 from weft.service.http.replies import write_json
 from weft.service.jobs.job_view import JobView, is_idle, node_answers, row_fields, silent_s
 from weft.service.responses.answers import NodeAnswer
-from weft.service.responses.watch import ClusterPulse, Place, WatchedJob
+from weft.service.responses.watch import ClusterPulse, GpusOnNode, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
 NO_REASON = 0
@@ -118,7 +118,7 @@ def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
         why=why,
         pace=record.report.pace if status.state == "running" else None,
         share=job.demand.share if on is None else on.sharing.share,
-        on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
+        on=[GpusOnNode(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
         suspended=record.suspended is not None,
     )
 

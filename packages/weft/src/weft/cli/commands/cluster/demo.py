@@ -45,13 +45,13 @@ def demo(
     """
     import tempfile
 
-    from weft.cli.connect.own_service import Stay, own_service
+    from weft.cli.connect.own_service import ServiceLifetime, own_service
     from weft.cli.job_files.demo_jobs import GROW, check_torch
     from weft.cli.view.screen import console, interactive
 
     attended = interactive()
     wait = attended and not leave and os.environ.get("WEFT_DEMO_EXIT", "") in ("", "0")
-    screen, stay = console(), Stay(keep)
+    screen, stay = console(), ServiceLifetime(keep)
     with user_errors(), ExitStack() as cleanup:
         check_torch()
         folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))

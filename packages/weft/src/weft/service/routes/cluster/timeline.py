@@ -13,7 +13,7 @@ from weft.service.access.tokens import Caller
 from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, find_job
 from weft.service.http.replies import Json
 from weft.service.responses import watch as responses
-from weft.service.responses.watch import Place
+from weft.service.responses.watch import GpusOnNode
 from weft.service.streams.timeline import Decision, Span, Timeline, longest
 
 router = APIRouter(prefix=PREFIX, tags=["timeline"], responses=PROBLEMS)
@@ -73,7 +73,7 @@ def _span(timeline: Timeline, who: Caller, span: Span) -> responses.HeldSpan:
         name=timeline.names[span.job].name if mine else "",
         tenant=timeline.names[span.job].tenant if mine else "",
         attempt=span.attempt if mine else 0,
-        on=[Place(node=node, gpus=list(gpus)) for node, gpus in span.on],
+        on=[GpusOnNode(node=node, gpus=list(gpus)) for node, gpus in span.on],
         share=span.share,
         start=span.start,
         end=span.end,

@@ -29,7 +29,7 @@ from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, Wri
 from weft.service.http.replies import HttpProblem, Json
 from weft.service.jobs.awaited_jobs import AwaitedJobs
 from weft.service.jobs.job_view import JobView, state_word
-from weft.service.jobs.what_if_work import start_of
+from weft.service.jobs.what_if_work import answer_start
 from weft.service.requests.fields import RequestBody, Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.responses.answers import Ahead, Change, Explanation
@@ -114,7 +114,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
         ahead=[_ahead(who, front) for front in why.ahead],
-        start=start_of(why.start),
+        start=answer_start(why.start),
         left_out=list(why.left_out),
         cheapest_change=None
         if advice is None
@@ -169,7 +169,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: WhatIfChan
             _ahead(who, Front(job, float(job.demand.gpus), running=True)) for job in trial.displaces
         ],
         reason=trial.reason,
-        start=start_of(trial.start),
+        start=answer_start(trial.start),
         moves=[_moved(who, job, text) for job, text in trial.moves],
     )
 

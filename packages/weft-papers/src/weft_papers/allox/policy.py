@@ -96,7 +96,7 @@ class Allox:
         alpha = self.alpha
         while True:
             rows = self._candidates(view, waiting, lengths, alpha)
-            changes = _start_heads(view, rows, lengths)
+            changes = dict[JobId, Allocation | None](_place_heads(view, rows, lengths, keep={}))
             if changes or alpha >= 1.0:
                 return Plan(changes)
             alpha = min(2.0 * alpha, 1.0)
@@ -129,7 +129,7 @@ class Allox:
             view.free.give(on)
         rows = self._candidates(view, movable, lengths, self.alpha)
         target = dict(_place_heads(view, rows, lengths, keep=held))
-        fixed = {view.job(row).id: held[view.job(row).id] for row in _keep_running(view, movable)}
+        fixed = {job: on for job, on in held.items() if not movable[view.table.row(job)]}
         rest = view.ranked(lengths.min(axis=1, initial=np.inf), among=movable)
         target.update(_fill(view, [row for row in rest if view.job(row).id not in target], held))
         return Plan.target(view, {**fixed, **target})
@@ -251,16 +251,10 @@ def worst_off(held: Mapping[str, float], users: Sequence[str], alpha: float) -> 
     return set(ranked[: ceil(alpha * len(ranked) - EPS)])
 
 
-def _start_heads(view: View, rows: Rows, lengths: Floats) -> dict[JobId, Allocation | None]:
-    """The heads of lines on free GPUs, as far as their gangs fit."""
-    changes: dict[JobId, Allocation | None] = {}
-    changes.update(_place_heads(view, rows, lengths, keep={}))
-    return changes
-
-
 def _place_heads(
     view: View, rows: Rows, lengths: Floats, keep: Mapping[JobId, Allocation]
 ) -> Iterator[tuple[JobId, Allocation]]:
+    """The heads of lines on free GPUs, as far as their gangs fit."""
     kind_of, ready = _machines(view, lengths)
     area = lengths[rows][:, kind_of] * np.maximum(view.table.need[rows], EPS)[:, None]
     lines = line_up(area, ready)
@@ -288,18 +282,13 @@ def _machines(view: View, lengths: Floats) -> tuple[Rows, Floats]:
     kind_of = [kind for kind, idle in enumerate(view.free.idle_by_kind()) for _ in range(idle)]
     ready = [0.0] * len(kind_of)
     for row, on in enumerate(view.table.allocations):
-        if on is None or not _taken(view, on):
+        if on is None or view.free.fits(on):  # given back: it counts among the free
             continue
         kind = kinds.index(view.cluster.kind_of(on))
         left = lengths[row, kind]
         kind_of += [kind] * on.gpus
         ready += [float(left) if np.isfinite(left) else UNKNOWN_S] * on.gpus
     return np.array(kind_of, np.intp), np.array(ready)
-
-
-def _taken(view: View, on: Allocation) -> bool:
-    """Return true if devices are still promised; those given back count among the free."""
-    return not view.free.fits(on)
 
 
 def _place(view: View, row: int, kind: str, keep: Mapping[JobId, Allocation]) -> Allocation | None:
@@ -324,10 +313,6 @@ def _fill(
         if on is not None:
             view.free.take(on)
             yield job.id, on
-
-
-def _keep_running(view: View, movable: Bools) -> list[int]:
-    return [int(row) for row in np.flatnonzero(view.running() & ~movable)]
 
 
 def _shortest_in_turn(rows: Rows, lengths: Floats, cap: int) -> Rows:

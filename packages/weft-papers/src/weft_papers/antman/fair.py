@@ -7,7 +7,6 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from weft.core.knowledge.profile import Profile
 from weft.core.model import job as model
 from weft.core.model.job import JobId
 from weft.core.plan.plan import Plan
@@ -169,7 +168,7 @@ class Round:
         if any(self._tier(job) is model.Tier.OPPORTUNISTIC or not job.shareable for job in here):
             return None
         profiles = [self._sharing.profile(job) for job in here]
-        use = sum(_use(profile) for profile in profiles)
+        use = sum(min(profile.busy_s / profile.step_s, 1.0) for profile in profiles)
         used_gb = sum(profile.mem_gb for profile in profiles)
         return use if use < self._terms.busy and used_gb < self._terms.used_gb else None
 
@@ -252,10 +251,6 @@ class Round:
     def _device_gb(self, on: model.Allocation) -> float:
         nodes: Mapping[model.NodeId, int] = self._view.cluster.index
         return min(self._view.cluster.nodes[nodes[part.node]].device_gb for part in on.slices)
-
-
-def _use(profile: Profile) -> float:
-    return min(profile.busy_s / profile.step_s, 1.0)
 
 
 def opportunistic(

@@ -183,7 +183,7 @@ def _best_ratio(program: Program, gain: Floats, bill: Floats, floor: Floats | No
     if floor is not None:
         matrix = matrix.above(program.speeds().scaled(np.full(len(floor), -1.0)).beside(floor))
         limits = np.append(np.zeros(len(program.limits) + len(floor)), 1.0)
-    whole = matrix.above(_row(np.append(bill, 0.0)))
+    whole = matrix.above(Sparse.of(np.append(bill, 0.0)[None, :]))
     return maximise(np.append(gain / scale, 0.0), whole, limits).value * scale
 
 
@@ -214,15 +214,12 @@ def _models(problem: AllocationProblem) -> tuple[str, ...]:
     return ("model",) if len(problem.pairs.first) else ()
 
 
-def _row(values: Floats) -> Sparse:
-    return Sparse.of(values[None, :])
-
-
 # ---- water filling: raise all jobs together, hold those that cannot rise, go on (paper 4.3) The
 # result is lexicographically fair: no job can get more without one at a lower level losing.
 
 
 EPS = 1e-7
+BELOW = 1.0 - 1e-9  # of a level: rounding never makes the next program infeasible
 
 
 def water_filling(
@@ -241,16 +238,11 @@ def water_filling(
     while (weight := _weights(problem, held, shares, in_turn)).any():
         rise = weight / problem.gangs
         # (s_m / w_m) (thr / norm - c_m) >= z, and no job falls below c_m
-        solution, duals = highest_level(program, rise * norm, _below(level) * norm)
+        solution, duals = highest_level(program, rise * norm, level * BELOW * norm)
         level = level + max(solution.value, 0.0) * rise
         stuck = (weight > 0.0) & (duals > EPS * duals.max(initial=0.0))
         held = held | (stuck if stuck.any() else weight > 0.0)
     return Solution(float(level[norm > 0.0].min(initial=np.inf)), solution.alone, solution.paired)
-
-
-def _below(level: Floats) -> Floats:
-    """A hair less than a level, so that rounding never makes the next program infeasible."""
-    return level * (1.0 - 1e-9)
 
 
 def _weights(

@@ -46,7 +46,7 @@ from weft.stack.wrapper import Wrapper
 from weft_papers.gfs.history import DAY_S, GfsMemory
 from weft_papers.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
 from weft_papers.gfs.room import SLACK, GuaranteedTrial
-from weft_papers.gfs.victims import Guest, eviction_score
+from weft_papers.gfs.victims import eviction_score
 
 TRIES = 4
 WINDOW_S = 4.0 * HOUR_S  # of hours that the factor follows
@@ -309,8 +309,9 @@ class GfsDecision:
             if room and want < failed.get(job.demand.kinds, want + 1) and not room.make(job, want):
                 failed[job.demand.kinds] = want
         view.free.rollback(mark)
-        guests = room.gone if room else []
-        return {guest.job: view.held()[guest.job] for guest in sorted(guests, key=_dearest)}
+        gone = room.gone if room else []
+        guests = sorted(gone, key=lambda guest: (-guest.cost, guest.job))
+        return {guest.job: view.held()[guest.job] for guest in guests}
 
     def _best(self, to: Allocation) -> Allocation:
         """The node that suits a spot job best, of those of the kind that have room for it."""
@@ -330,7 +331,3 @@ class GfsDecision:
             if to.slices[0].cpus == there.slices[0].cpus and free.fits(there):
                 return there
         return to
-
-
-def _dearest(guest: Guest) -> tuple[float, str]:
-    return -guest.cost, guest.job

@@ -24,11 +24,8 @@ class CellRequest:
     @property
     def key(self) -> str:
         """As it is written."""
-        return f"{self.tenant}@{self.chain}.{self.level}" if self.chain else self._short
-
-    @property
-    def _short(self) -> str:
-        return f"{self.tenant}@{self.level}"
+        level = f"{self.chain}.{self.level}" if self.chain else self.level
+        return f"{self.tenant}@{level}"
 
 
 @frozen

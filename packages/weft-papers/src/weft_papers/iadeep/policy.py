@@ -310,16 +310,13 @@ def _beside(
             continue
         if devices.used_gb(device) + need > devices.device_gb(device):
             continue
-        if devices.utilisation(device) >= FULL or _memory_full(devices, device):
+        full_gb = FULL * devices.device_gb(device)
+        if devices.utilisation(device) >= FULL or devices.used_gb(device) >= full_gb:
             continue
         offer = (predict(devices, [*jobs], job, kind, records), len(jobs), device)
         if best is None or offer < best:
             best = offer
     return None if best is None else best[2]
-
-
-def _memory_full(devices: SharedDevices, device: Device) -> bool:
-    return devices.used_gb(device) >= FULL * devices.device_gb(device)
 
 
 def predict(

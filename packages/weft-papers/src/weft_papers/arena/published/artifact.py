@@ -200,12 +200,14 @@ class ArenaPool:
         self._start(new)
         if ended or new:
             self.search.grow()
-        self.waiting = [task for task in [*self.waiting, *new] if not self._stands(task)]
+        placed = self.search.standing.at
+        self.waiting = [
+            task
+            for task in [*self.waiting, *new]
+            if task.end is None and self.rows[task.name] not in placed
+        ]
         changed = self._apply(now)
         _tune(self.running, changed if self.honest else [])
-
-    def _stands(self, task: ArenaTask) -> bool:
-        return task.end is not None or self.rows[task.name] in self.search.standing.at
 
     def _start(self, tasks: list[ArenaTask]) -> None:
         """One after the other; who is like one that found no room is not tried."""

@@ -13,10 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from tests.integration.serving import get, serving, submit
 from tests.waiting import wait_until
 from weft.app.join import refuse_broken
+from weft.cli.main import cli
 from weft.core.errors import EngineError
 from weft.wire import gpu_health as device_health
 from weft.wire.gpu_check import LIBRARY, check_gpus
@@ -188,6 +190,39 @@ def test_a_gpu_on_which_a_job_fails_at_once_is_opened_and_set_aside(tmp_path: Pa
         submit(client, command=fails, gpus=1, name="short", workdir=str(tmp_path))
 
         wait_until(lambda: [*faults(client).values()] == [NO_CUDA], "its GPU is set aside alone")
+
+
+@pytest.mark.usefixtures("driver", "no_gpu_opens")
+def test_a_node_opens_the_gpus_that_no_job_holds_when_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service(tmp_path) as client:
+        monkeypatch.setenv("WEFT_URL", str(client.base_url))
+        ran = CliRunner().invoke(cli, ["nodes", "--check"], env={"COLUMNS": "200"})
+        assert (ran.exit_code, ran.stdout) == (1, f"n1: GPU 0: {NO_CUDA}; GPU 1: {NO_CUDA}\n")
+
+        checked = client.post("/api/v1/nodes/n1/check").json()
+
+        assert [(gpu["gpu"], gpu["fault"]) for gpu in checked["gpus"]] == [
+            (0, NO_CUDA),
+            (1, NO_CUDA),
+        ]
+        assert get(client, "/jobs")["jobs"] == []
+        wait_until(lambda: len(faults(client)) == 2, "both are set aside")
+
+
+@pytest.mark.usefixtures("driver")
+def test_gpus_that_jobs_hold_are_not_opened(tmp_path: Path) -> None:
+    with service(tmp_path) as client:
+        sleep = [sys.executable, "-c", "import time; time.sleep(10000)"]
+        job = submit(client, command=sleep, gpus=2, name="wide", workdir=str(tmp_path))
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running", "it runs")
+
+        refused = client.post("/api/v1/nodes/n1/check")
+
+        assert (refused.status_code, refused.json()["error"]) == (409, "jobs hold all GPUs of n1")
+        assert client.delete(f"/api/v1/jobs/{job}").status_code == 202
+        wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "cancelled")
 
 
 @pytest.mark.usefixtures("driver", "no_gpu_opens")

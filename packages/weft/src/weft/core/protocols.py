@@ -26,6 +26,7 @@ from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import Allocation, Job, JobId, NodeId
 from weft.core.model.topology import Uplink
 from weft.core.model.trace import Truth
+from weft.core.node_checks import NodeChecks
 from weft.core.plan.about import Controls, Wants
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.stops import Rung
@@ -314,6 +315,11 @@ class Engine(Protocol):
     @property
     def batch_works(self) -> BatchWorks | None:
         """Batch jobs that persons' own clients submit; None where none do."""
+        ...
+
+    @property
+    def node_checks(self) -> NodeChecks | None:
+        """Checks of GPUs by their nodes; None where there are no real ones."""
         ...
 
     @property

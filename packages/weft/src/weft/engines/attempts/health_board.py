@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from statistics import median
@@ -144,6 +144,19 @@ class HealthBoard:
         if node.id in self._whole:
             by_gpu = dict(enumerate(_joined(node, by_gpu)))
         return tuple(by_gpu[gpu] for gpu in sorted(by_gpu) if gpu < node.gpus)
+
+    def checked(self, node: NodeId, gpus: Collection[int]) -> dict[int, str]:
+        """The faults found when these GPUs were opened, empty for those that work."""
+        return {
+            gpu: "; ".join(sorted({*self._checks[node, gpu].values()} - {""}))
+            for gpu in gpus
+            if (node, gpu) in self._checks
+        }
+
+    def forget_checks(self, node: NodeId, gpus: Collection[int]) -> None:
+        """These GPUs are about to be opened again."""
+        for gpu in gpus:
+            self._checks.pop((node, gpu), None)
 
     def _claimed(self, node: NodeId, gpu: int) -> dict[int, str]:
         """The faults that users say a device has, by user."""

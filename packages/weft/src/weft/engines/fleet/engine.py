@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,9 @@ from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import Sees
 from weft.core.model.cluster import CPU, Node
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch
+from weft.core.node_checks import NodeChecks
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.attempts.job_folders import adopt_attempts, mark_of
@@ -30,7 +33,7 @@ from weft.engines.attempts.rounds import Chore
 from weft.engines.attempts.watch import rank_logs
 from weft.engines.fleet.asleep import SleepsOnNodes
 from weft.engines.fleet.attempts import RunningAttempt
-from weft.engines.fleet.fleet_loop import FleetLoop
+from weft.engines.fleet.fleet_loop import READ_S, FleetLoop
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Channel, ControllerUnreachable, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import (
@@ -49,6 +52,7 @@ from weft.engines.fleet.sessions import FleetSessions
 from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.cores import CorePools
 from weft.engines.machine.users import user_of
+from weft.run_terms import Processes
 from weft.wire.attempt import SPEC, folder_of
 from weft.wire.ending import end_if_asked
 from weft.wire.identity import Identity
@@ -58,6 +62,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
+CHECK_S = 90.0  # for a node to open its GPUs, once the manager has started an agent there
 
 
 class FleetEngine(SleepsOnNodes):
@@ -329,6 +334,35 @@ class FleetEngine(SleepsOnNodes):
         if run.asked:  # while it was on its way
             await self._loop.cancel(run)
         self._loop.hurry()
+
+    @property
+    def node_checks(self) -> NodeChecks:
+        """The engine itself: agents open the GPUs of any node."""
+        return self
+
+    async def check_node(self, node: NodeId, gpus: Sequence[int]) -> Mapping[int, str]:
+        """Start an attempt of no job that fails at once: then its agent opens the GPUs it had."""
+        launch = Launch(("false",), "/", processes=Processes.ONE, watch=False)
+        tenant = next(iter(self._users), "default")
+        name = JobId(f"check-{secrets.token_hex(8)}")
+        job = Job(name, tenant=tenant, demand=Demand(len(gpus)), launch=launch)
+        gang = await self._prepare(job, Allocation((Slice(node, (*gpus,)),)), 1)
+        run = RunningAttempt(self._make_watch(gang), submitting=True, silent=True)
+        self._loop.watched[gang.key] = run
+        self._loop.board.forget_checks(node, gpus)
+        self._loop.spawn(self._submit(run))
+        try:
+            async with asyncio.timeout(CHECK_S):
+                while self._loop.watched.get(gang.key) is run:
+                    await asyncio.sleep(READ_S)
+        except TimeoutError as error:
+            why = run.waiting or "no agent has answered"
+            raise EngineError(f"{node} was not checked within {CHECK_S:g} s: {why}") from error
+        finally:
+            if self._loop.watched.get(gang.key) is run:
+                self._end_run(run)
+        await self.forget([name])
+        return self._loop.board.checked(node, gpus)
 
     async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
         """Leave a request for its agents; an attempt that never was has stopped."""

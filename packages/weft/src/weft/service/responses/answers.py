@@ -257,6 +257,14 @@ class Nodes:
 
 
 @frozen_by_name
+class NodeCheck:
+    """GPUs of a machine that were opened just now; those that could not be tried are left out."""
+
+    id: str
+    gpus: list[GpuHealth]
+
+
+@frozen_by_name
 class Done:
     """The result of a command; `changed` is false if nothing had to change."""
 

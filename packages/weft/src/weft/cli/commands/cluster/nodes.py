@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
-from weft.service.responses.answers import ClusterAnswer, Done, Nodes
+from weft.service.responses.answers import ClusterAnswer, Done, NodeCheck, Nodes
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import ServiceClient
 
 NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
@@ -18,6 +22,12 @@ def nodes(
         bool,
         typer.Option(
             "--health", help="Show the health of their GPUs, and which are set aside and why."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Open each GPU that no job holds; exits with 1 if one has a fault."
         ),
     ] = False,
     as_json: o.AsJson = False,
@@ -30,6 +40,8 @@ def nodes(
     with user_errors():
         client = ServiceClient()
         answer = client.get(Nodes, "/nodes")
+        if check:
+            raise typer.Exit(_check(client, answer, as_json=as_json))
         held = [] if as_json else active_jobs(client)
         troubles = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
     if as_json:
@@ -46,6 +58,32 @@ def nodes(
         )
         return
     screen.print(*troubles, nodes_table(answer.nodes, held, screen.width), sep="\n")
+
+
+def _check(client: ServiceClient, nodes: Nodes, *, as_json: bool) -> int:
+    """Print what opening the GPUs of each machine showed; 1 if one has a fault."""
+    from weft.cli.connect.client import RequestRefused
+    from weft.cli.view.screen import console, print_json
+    from weft_client.connection import at
+
+    faulty, answers = False, []
+    for node in nodes.nodes:
+        try:
+            answer = client.post(NodeCheck, at("nodes", node.id, "check"))
+        except RequestRefused as error:
+            answers.append({"id": node.id, "refused": error.what})
+            line = error.what
+        else:
+            answers.append(asdict(answer))
+            faults = [f"GPU {gpu.gpu}: {gpu.fault}" for gpu in answer.gpus if gpu.fault]
+            faulty = faulty or bool(faults)
+            well = f"{len(answer.gpus)} GPUs open" if answer.gpus else "CUDA is not installed there"
+            line = f"{node.id}: {'; '.join(faults) or well}"
+        if not as_json:
+            console().print(line, markup=False)
+    if as_json:
+        print_json({"nodes": answers})
+    return int(faulty)
 
 
 def drain(

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from weft.app.catalogue import read_entries
 from weft.app.serve.live import DRAIN
 from weft.core.errors import UnknownName
+from weft.core.model.cluster import CPU
 from weft.core.model.job import NodeId
 from weft.core.plan.about import Controls
 from weft.core.spec.parameters import parameters
@@ -28,8 +29,15 @@ from weft.service.http.replies import HttpProblem, Json
 from weft.service.jobs.job_view import goodput_of, node_answers
 from weft.service.requests.fields import RequestBody
 from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
-from weft.service.responses.answers import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
-from weft.service.responses.job_row import GpuSeries, NodeDevices
+from weft.service.responses.answers import (
+    ClusterAnswer,
+    Counts,
+    Done,
+    NodeCheck,
+    Nodes,
+    PolicyAnswer,
+)
+from weft.service.responses.job_row import GpuHealth, GpuSeries, NodeDevices
 from weft.service.responses.watch import PolicyEntries, PolicyEntry
 from weft.service.routes.people.reservations import check_devices
 from weft.stack.windows import read_window
@@ -133,6 +141,24 @@ async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: 
     node = _node(service, node_id)
     await service.live.use_again(node)
     return Json(Done(done=f"node {node_id} is in use"))
+
+
+@router.post("/nodes/{node_id}/check", response_model=NodeCheck)
+async def check(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Have a machine open each of its GPUs that no job holds, and allocate there."""
+    node, checks = _node(service, node_id), service.driver.engine.node_checks
+    (answer,) = (answer for answer in node_answers(service.live) if answer.id == node)
+    if checks is None or answer.kind == CPU:
+        raise HttpProblem(409, f"{node_id} has no GPUs to check")
+    if answer.state == "down":
+        raise HttpProblem(409, f"{node_id} is down", answer.reason)
+    free = sorted({*range(answer.gpus)} - {*answer.held_gpus})
+    if not free:
+        hint = f"`weft drain {node_id}` moves its jobs elsewhere"
+        raise HttpProblem(409, f"jobs hold all GPUs of {node_id}", hint)
+    faults = await checks.check_node(node, free)
+    gpus = [GpuHealth(gpu=gpu, fault=fault) for gpu, fault in sorted(faults.items())]
+    return Json(NodeCheck(id=node, gpus=gpus))
 
 
 @router.get("/policy", response_model=PolicyAnswer)

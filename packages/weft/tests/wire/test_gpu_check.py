@@ -18,14 +18,15 @@ class Cuda:
     def __init__(self, failing: str = "", code: int = 0, *, forgets: bool = False) -> None:
         self._failing, self._code, self._forgets = failing, code, forgets
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self._code if name == self._failing else 0
+    def __getitem__(self, name: str) -> Any:
+        own = {"cuMemcpyDtoH_v2": self._copy, "cuGetErrorString": self._describe}
+        return own.get(name, lambda *arguments: self._code if name == self._failing else 0)
 
-    def cuMemcpyDtoH_v2(self, to: Any, _memory: Any, _bytes: Any) -> int:  # noqa: N802 - CUDA's
+    def _copy(self, to: Any, _memory: Any, _bytes: Any) -> int:
         to._obj.value = 0 if self._forgets else PATTERN
         return 0
 
-    def cuGetErrorString(self, code: ctypes.c_int, to: Any) -> int:  # noqa: N802
+    def _describe(self, code: ctypes.c_int, to: Any) -> int:
         to._obj.value = b"no CUDA-capable device is detected" if code.value == 100 else None
         return 0
 

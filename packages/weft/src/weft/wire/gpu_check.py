@@ -79,7 +79,7 @@ def open_gpu(cuda: Any) -> str:
         "cuMemcpyDtoH_v2": (ctypes.byref(read), memory, ctypes.c_size_t(4)),
     }
     for name, arguments in calls.items():
-        code = int(getattr(cuda, name)(*arguments))
+        code = int(cuda[name](*arguments))
         if code in IN_USE:
             return ""
         if code != 0:
@@ -89,7 +89,7 @@ def open_gpu(cuda: Any) -> str:
 
 def _describe(cuda: Any, code: int) -> str:
     text = ctypes.c_char_p()
-    cuda.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
+    cuda["cuGetErrorString"](ctypes.c_int(code), ctypes.byref(text))
     return (text.value or b"unknown").decode(errors="replace")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.plural import say_gpus
 from weft.service.responses.answers import ClusterAnswer, Done, NodeCheck, Nodes
 
 if TYPE_CHECKING:
@@ -77,7 +78,11 @@ def _check(client: ServiceClient, nodes: Nodes, *, as_json: bool) -> int:
             answers.append(asdict(answer))
             faults = [f"GPU {gpu.gpu}: {gpu.fault}" for gpu in answer.gpus if gpu.fault]
             faulty = faulty or bool(faults)
-            well = f"{len(answer.gpus)} GPUs open" if answer.gpus else "CUDA is not installed there"
+            well = (
+                f"{say_gpus(len(answer.gpus))} can be opened"
+                if answer.gpus
+                else "CUDA is not installed there"
+            )
             line = f"{node.id}: {'; '.join(faults) or well}"
         if not as_json:
             console().print(line, markup=False)

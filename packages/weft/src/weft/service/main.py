@@ -40,6 +40,7 @@ from weft.service.http import replies
 from weft.service.http.connections import LimitHeader, protocol_of
 from weft.service.http.replies import prepare_writers
 from weft.service.jobs.applied_jobs import AppliedJobs
+from weft.service.jobs.searches import Searches
 from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
 from weft.service.routes import API, ROOT
@@ -79,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
         for warning in trust_warnings(live, tokens):
             log.warning("%s", warning)
         hooks.open(live.driver)
-        applied = AppliedJobs.of(service)
+        beside = [*filter(None, (AppliedJobs.of(service), Searches.of(service)))]
         app.state.context = service
         service.begin_tasks()
         preparing = asyncio.create_task(service.read(partial(prepare_writers, _answers())))
@@ -88,8 +89,8 @@ def create_app(settings: Settings) -> FastAPI:
         finally:
             await preparing
             await service.end_tasks()
-            if applied is not None:
-                await applied.close()
+            for work in beside:
+                await work.close()
             await hooks.close()
             service.close()
             await live.close()

@@ -279,6 +279,7 @@ class Kubelet:
             "metadata.namespace": pod["metadata"]["namespace"],
             "spec.nodeName": self.node,
             "status.podIP": "127.0.0.1",
+            "status.hostIP": "127.0.0.1",
         }
         return str(known[field])
 

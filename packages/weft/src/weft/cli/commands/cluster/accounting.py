@@ -118,22 +118,17 @@ def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_js
 
     names, groups = grouped
     measures = ("jobs", "gpu_seconds", "restarts", "wasted_gpu_seconds")
+    header = [*names, *measures]
+    rows = [
+        (*group.group, group.jobs, group.gpu_seconds, group.restarts, group.wasted_gpu_seconds)
+        for group in groups
+    ]
     if as_json:
-        print_json(
-            {
-                "groups": [
-                    dict(zip(names, group.group, strict=True))
-                    | {measure: getattr(group, measure) for measure in measures}
-                    for group in groups
-                ]
-            }
-        )
+        print_json({"groups": [dict(zip(header, row, strict=True)) for row in rows]})
     elif csv:
         out = writer(sys.stdout, lineterminator="\n")
-        out.writerow([*names, *measures])
-        out.writerows(
-            [*group.group, *(getattr(group, measure) for measure in measures)] for group in groups
-        )
+        out.writerow(header)
+        out.writerows(rows)
     else:
         columns: list[TableColumn[UsedGroup]] = [
             TableColumn(name, lambda row, place=place: row.group[place] or "(none)", most=32)  # type: ignore[misc]

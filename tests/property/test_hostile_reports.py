@@ -94,6 +94,7 @@ def read_reports(reports: list[dict[str, Any]]) -> None:
     saved = json.loads(json.dumps(known.save()))
     again = knowledge()
     again.load(saved)
+    assert json.loads(json.dumps(again.save())) == saved
     ask(again, table)
     assert len(json.dumps(saved)) < 10_000_000
     for job in JOBS:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -323,3 +324,47 @@ def test_a_log_with_fields_that_nothing_reads_any_more_is_still_read() -> None:
     line = '{"at":3.0,"event":"Decided","number":7,"asleep":["n0","n1"],"wake_at":12.5}'
 
     assert read_event(line) == (3.0, facts.Decided(7, wake_at=12.5))
+
+
+class Pair(NamedTuple):
+    left: int
+    right: float = 0.0
+
+
+@dataclass
+class Square:
+    side: float
+
+
+@dataclass
+class Circle:
+    radius: float
+    area: float = field(default=0.0, init=False)
+    shown: bool = field(default=False, metadata={"kept": False})
+
+
+@dataclass
+class Drawing:
+    shapes: dict[tuple[str, int], Square | Circle | None]
+    pairs: list[Pair]
+
+
+def test_named_tuples_tables_by_tuples_and_choices_of_dataclasses_are_read_as_written() -> None:
+    shapes: dict[tuple[str, int], Square | Circle | None] = {
+        ("a", 1): Square(2.0),
+        ("b", 2): Circle(1.0),
+        ("c", 3): None,
+    }
+    drawing = Drawing(shapes, [Pair(1), Pair(2, 3.0)])
+
+    written = json.loads(json.dumps(encode(drawing)))
+
+    assert decode(Drawing, written) == drawing
+    assert decode(Drawing, {"shapes": {}, "pairs": []}) == Drawing({}, [])
+
+
+def test_fields_that_are_not_kept_are_not_written() -> None:
+    circle = Circle(1.0, shown=True)
+    circle.area = 3.0
+
+    assert encode(circle) == {"radius": 1.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -98,6 +99,24 @@ PAIR = (*ALONE, report(1, 2, 128))
 
 
 # ---- goodputs
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_measurements_are_saved_and_their_fit_goes_on(early: bool) -> None:
+    beliefs, again = (FittedBeliefs(MeasuredFacts(MODELS), early=early) for _ in range(2))
+    for values in ALONE:
+        beliefs.observe(job(), "t4", values)
+
+    again.load(json.loads(json.dumps(beliefs.save())))
+
+    for each in (beliefs, again):
+        each.observe(job(), "t4", PAIR[-1])
+    rows, shapes = table_of(job()), np.array([1.0, 2.0])
+    assert again.save() == beliefs.save()
+    assert np.array_equal(
+        again.blind_goodputs(rows, ["t4"], np.ones(2), shapes),
+        beliefs.blind_goodputs(rows, ["t4"], np.ones(2), shapes),
+    )
 
 
 def test_nothing_is_known_of_a_job_before_it_reports() -> None:

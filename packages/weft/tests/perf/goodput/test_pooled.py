@@ -11,9 +11,10 @@ from tests.reports import training_report
 from weft.base.step_times import StepTime
 from weft.core.events.event import Decided, Reported, Started, Submitted
 from weft.core.events.report import Report
+from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, BatchRange, Config, Demand, Job, JobId, Slice
+from weft.core.model.job import Allocation, BatchRange, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
 from weft.core.state.table import JobTable
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -45,6 +46,22 @@ def table(*jobs: Job) -> JobTable:
     for seq, entry in enumerate(jobs):
         rows.add(entry, seq)
     return rows
+
+
+def test_what_jobs_reported_is_saved_and_restored() -> None:
+    beliefs, again = PooledBeliefs(), PooledBeliefs()
+    for progress, replicas in ((0.1, 1), (0.4, 2), (0.8, 4)):
+        on = Allocation((Slice(NodeId("n0"), tuple(range(replicas))),))
+        attempt = AttemptSource(1, on, 0.0, 100.0 * progress, 100.0 * progress)
+        beliefs.observe(job("first", user="ann"), "h200", report(replicas, progress), attempt)
+
+    again.load(json.loads(json.dumps(beliefs.save())))
+
+    rows = table(job("first", user="ann"), job("next"))
+    assert again.save() == beliefs.save()
+    assert again.pool.groups == beliefs.pool.groups
+    assert np.array_equal(again.goodputs(rows, CONFIGS), beliefs.goodputs(rows, CONFIGS))
+    assert np.array_equal(again.work_left(rows, 200.0), beliefs.work_left(rows, 200.0))
 
 
 def test_a_job_is_known_before_its_first_report_by_others_of_its_model() -> None:

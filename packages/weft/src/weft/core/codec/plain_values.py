@@ -1,7 +1,9 @@
 """Values as JSON has them, and back, by their types.
 
 What a type needs is looked up once and kept as a function: a service reads and writes every event,
-and looking at type hints each time took ten times as long. Fields at their default are left out.
+and looking at type hints each time took ten times as long. Fields at their default are left out, as
+is what follows from others: fields that are no arguments, or whose metadata say `kept=False`.
+Tables whose keys are tuples are lists of pairs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
-from typing import Any, get_args, get_origin
+from types import GenericAlias, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +75,9 @@ def _fields_writer(kind: Any) -> Step:
     return write
 
 
-def _write_table(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _write_table(value: Mapping[Any, Any]) -> Any:
+    if isinstance(next(iter(value), None), tuple):
+        return [[encode(key), encode(item)] for key, item in value.items()]
     return {str(key): encode(item) for key, item in value.items()}
 
 
@@ -84,7 +89,8 @@ def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     pairs = []
     for f in fields(kind):
         factory = f.default_factory
-        pairs.append((f.name, factory() if factory is not MISSING else f.default))
+        if f.init and f.metadata.get("kept", True):
+            pairs.append((f.name, factory() if factory is not MISSING else f.default))
     return tuple(pairs)
 
 
@@ -110,7 +116,28 @@ def _also(kind: Any) -> Step | None:
     if get_origin(kind) in (np.ndarray, get_origin(NDArray[Any])):  # newer numpys name the alias
         number = get_args(get_args(kind)[-1])
         return lambda data: np.array(data, dtype=number[0] if number else get_args(kind)[0])
+    return _also_shape(kind)
+
+
+def _also_shape(kind: Any) -> Step | None:
+    """The reader of a named tuple, a table by tuples, or one of several dataclasses."""
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        read = _READER.of(GenericAlias(tuple, (*get_type_hints(kind).values(),)))
+        return lambda data: kind(*read(data))
+    if get_origin(kind) is dict and get_origin(get_args(kind)[0]) is tuple:
+        pair = _READER.of(GenericAlias(tuple, get_args(kind)))
+        return lambda data: dict(map(pair, data))
+    others = [each for each in get_args(kind) if is_dataclass(each)]
+    if get_origin(kind) in (Union, UnionType) and len(others) > 1:
+        return lambda data: None if data is None else _read_one_of(others, data)
     return None
+
+
+def _read_one_of(kinds: list[Any], data: Any) -> Any:
+    """The first of these dataclasses that has all the fields."""
+    names = set(data)
+    kind = next(k for k in kinds if names <= {each.name for each in fields(k)})
+    return decode(kind, data)
 
 
 def _read_whole(data: Any) -> int:

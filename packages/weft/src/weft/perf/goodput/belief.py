@@ -32,12 +32,12 @@ class JobBelief:
     batch: float = 1.0
     most: int = 0
     version: int = 0
-    steps: CandidateSteps | None = None
-    steps_of: tuple[object, ...] = ()
-    curve: Floats | None = None
-    curve_of: tuple[object, ...] = ()
-    blind: Floats | None = None
-    blind_of: tuple[object, ...] = ()
+    steps: CandidateSteps | None = field(default=None, init=False)
+    steps_of: tuple[object, ...] = field(default=(), init=False)
+    curve: Floats | None = field(default=None, init=False)
+    curve_of: tuple[object, ...] = field(default=(), init=False)
+    blind: Floats | None = field(default=None, init=False)
+    blind_of: tuple[object, ...] = field(default=(), init=False)
 
 
 def row_of(report: Report) -> FitRow | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.step_times import StepTime
+from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import Report
 from weft.core.model.job import Config, Job, JobId
 from weft.core.state.cells import Floats
@@ -79,34 +80,12 @@ class FittedBeliefs(NoPairs):
 
     def save(self) -> Any:
         """Return the measurements of running jobs; the curves follow from them."""
-        return {
-            job: {
-                "profiles": {
-                    kind: measurements.save() for kind, measurements in belief.measured.items()
-                },
-                "mixed": belief.mixed.save(),
-                "noise": list(belief.noise),
-                "batch": belief.batch,
-                "most": belief.most,
-                "version": belief.version,
-            }
-            for job, belief in self._known.items()
-        }
+        return encode(self._known)
 
     def load(self, saved: Any) -> None:
-        for job, belief in saved.items():
-            sqr, var = belief["noise"]
-            self._known[JobId(job)] = JobBelief(
-                {
-                    kind: StepMeasurements().load(measured)
-                    for kind, measured in belief["profiles"].items()
-                },
-                StepMeasurements(0.0, self._mixed_fit).load(belief["mixed"]),
-                (sqr, var),
-                belief["batch"],
-                belief["most"],
-                belief["version"],
-            )
+        self._known = decode(dict[JobId, JobBelief], saved)
+        for belief in self._known.values():
+            belief.mixed.close, belief.mixed.fitted = 0.0, self._mixed_fit
 
     def most_run(self, table: JobTable) -> Floats:
         most = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from weft.base.step_fit import FitRow
 from weft.base.step_times import StepTime
 from weft.perf.goodput.fit import fit
 
 CLOSE = 0.05
+NOT_KEPT = {"kept": False}  # the same for all jobs
 ONE, SEVERAL = ("local", 1), ("local", 2)  # samples a GPU that were tried
 
 
@@ -22,8 +22,8 @@ class StepMeasurements:
     makes a model of rows.
     """
 
-    close: float = CLOSE
-    fitted: Callable[[Iterable[FitRow]], StepTime] = fit
+    close: float = field(default=CLOSE, metadata=NOT_KEPT)
+    fitted: Callable[[Iterable[FitRow]], StepTime] = field(default=fit, metadata=NOT_KEPT)
     rows: dict[tuple[int, int, int], FitRow] = field(default_factory=dict)
     version: int = 0
     _times: StepTime | None = None
@@ -48,23 +48,6 @@ class StepMeasurements:
         if self._stale or self._times is None:
             self._times, self._stale = self.fitted(self.rows.values()), False
         return self._times
-
-    def save(self) -> Any:
-        return {
-            "rows": [list(row) for row in self.rows.values()],
-            "version": self.version,
-            "times": self._times and [float(seconds) for seconds in self._times],
-            "stale": self._stale,
-            "told": sorted(map(list, self._reported)),
-        }
-
-    def load(self, saved: Any) -> StepMeasurements:
-        rows = [FitRow(*row) for row in saved["rows"]]
-        self.rows = {row[:3]: row for row in rows}
-        self._times = saved["times"] and StepTime(*saved["times"])
-        self.version, self._stale = saved["version"], saved["stale"]
-        self._reported = {(what, number) for what, number in saved["told"]}
-        return self
 
     def _predicts(self, row: FitRow) -> bool:
         if self._times is None or self._stale:

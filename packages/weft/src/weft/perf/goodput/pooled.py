@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.step_fit import FitRow
+from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Batch, Config, Job, JobId
@@ -55,7 +56,7 @@ class MeasuredGroup:
     slower: list[float] = field(default_factory=list)
     told: list[JobId] = field(default_factory=list)
     version: int = 0
-    _needed: float | None = field(default=None, compare=False, repr=False)
+    _needed: float | None = field(default=None, init=False, compare=False, repr=False)
 
     def observe(self, job: JobId, kind: str, row: FitRow) -> None:
         own = self.measured.get(kind)
@@ -95,36 +96,6 @@ class MeasuredGroup:
         if self._needed is None:
             self._needed = median(self.slower) if self.slower else ASSUMED
         return self._needed
-
-    def save(self) -> Any:
-        return {
-            "profiles": {kind: measurements.save() for kind, measurements in self.measured.items()},
-            "mixed": self.mixed.save(),
-            "noise": [[at, *estimate] for at, estimate in self.noise.items()],
-            "most": self.most,
-            "batch": self.batch,
-            "work": None if math.isnan(self.work) else self.work,
-            "slower": list(self.slower),
-            "told": list(self.told),
-            "version": self.version,
-        }
-
-    @classmethod
-    def load(cls, saved: Any) -> MeasuredGroup:
-        return cls(
-            {
-                kind: StepMeasurements().load(measured)
-                for kind, measured in saved["profiles"].items()
-            },
-            StepMeasurements(close=0.0).load(saved["mixed"]),
-            {at: (count, sqr, var) for at, count, sqr, var in saved["noise"]},
-            saved["most"],
-            saved["batch"],
-            math.nan if saved["work"] is None else saved["work"],
-            list(saved["slower"]),
-            [JobId(job) for job in saved["told"]],
-            saved["version"],
-        )
 
 
 def groups_of(job: Job) -> tuple[Key, ...]:
@@ -171,12 +142,6 @@ class MeasurementPool:
         for key in self.keys(job):
             if job.id in key:
                 self.groups.pop(key, None)
-
-    def save(self) -> Any:
-        return [[list(key), group.save()] for key, group in self.groups.items()]
-
-    def load(self, saved: Any) -> None:
-        self.groups = {tuple(key): MeasuredGroup.load(group) for key, group in saved}
 
 
 APART_S = 20.0  # reports this far apart tell how fast a job gets on
@@ -284,27 +249,13 @@ class PooledBeliefs(FittedBeliefs):
 
     def save(self) -> Any:
         """The pool, and how far each job is."""
-        stands = {
-            job: [
-                stand.attempt,
-                stand.at,
-                stand.ran,
-                stand.progress,
-                None if math.isnan(stand.work) else stand.work,
-                stand.goodput,
-                stand.noise and list(stand.noise),
-            ]
-            for job, stand in self._stands.items()
-        }
-        return {"pool": self.pool.save(), "stands": stands}
+        return {"groups": encode(self.pool.groups), "stands": encode(self._stands)}
 
     def load(self, saved: Any) -> None:
-        self.pool.load(saved["pool"])
-        for job, (number, at, ran, progress, work, goodput, noise) in saved["stands"].items():
-            estimate = None if noise is None else (float(noise[0]), float(noise[1]))
-            self._stands[JobId(job)] = Stand(
-                number, at, ran, progress, math.nan if work is None else work, goodput, estimate
-            )
+        self.pool.groups = decode(dict[Key, MeasuredGroup], saved["groups"])
+        for group in self.pool.groups.values():
+            group.mixed.close = 0.0
+        self._stands = decode(dict[JobId, Stand], saved["stands"])
 
     # ---- answers
 

@@ -17,10 +17,10 @@ the one alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import TunableBatch
 from weft.core.knowledge.profile import Profile
@@ -174,16 +174,8 @@ class MeasuredBatching:
     def forget(self, job: Job) -> None:
         self._shown.pop(job.id, None)
 
-    def save(self) -> dict[str, Any]:
-        return {
-            job: {
-                "peaks": [[size, gb] for size, gb in shown.peaks.items()],
-                "rest": [shown.alone_s, shown.batch, shown.step_s, shown.noise],
-            }
-            for job, shown in self._shown.items()
-        }
+    def save(self) -> Any:
+        return encode(self._shown)
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        for job, shown in saved.items():
-            peaks = {int(size): float(gb) for size, gb in shown["peaks"]}
-            self._shown[JobId(job)] = Shown(peaks, *shown["rest"])
+    def load(self, saved: Any) -> None:
+        self._shown = decode(dict[JobId, Shown], saved)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
+from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import EpochsSoFar, LossSoFar
 from weft.core.model.cluster import Cluster
@@ -32,11 +33,6 @@ MOST_EPOCHS = 100_000  # a job that counts further is not believed
 HISTORY = 60  # points; older ones weigh nothing any more
 PROBES, LARGEST_PROBE = 8, 10
 ANYWHERE = Cluster(())
-LAWS = {law.__name__: law for law in (Sublinear, Linear)}
-TOLD = (
-    *("iterations", "losses", "epochs", "recent", "largest", "gpu_s", "steps"),
-    *("reports", "fit_at"),
-)
 
 
 @dataclass(slots=True)
@@ -54,10 +50,10 @@ class Heard:
     law: Sublinear | Linear | None = None
     reports: int = 0
     fit_at: int = 1
-    fitted: Synchronous | Asynchronous | None = None
-    ratios: Ratios | None = None
-    left: float = 0.0
-    left_of: int = -1
+    fitted: Synchronous | Asynchronous | None = field(default=None, init=False)
+    ratios: Ratios | None = field(default=None, init=False)
+    left: float = field(default=0.0, init=False)
+    left_of: int = field(default=-1, init=False)
 
     def take(self, loss: LossPoint) -> None:
         """One more loss; one of an iteration that was reported before changes nothing."""
@@ -114,36 +110,12 @@ class Learner:
 
     def save(self) -> Any:
         """Return the reports of running jobs, and the laws of their losses."""
-        heard = {
-            job: {
-                **{name: getattr(heard, name) for name in TOLD},
-                "speeds": [[*at, speed] for at, speed in heard.speeds.items()],
-                "law": heard.law and [type(heard.law).__name__, *astuple(heard.law)],
-            }
-            for job, heard in self._heard.items()
-        }
-        smoothed = {job: list(astuple(smoothed)) for job, smoothed in self._smoothed.items()}
-        epochs = {
-            job: [seen.over, list(seen.begun.items()), seen.batch, seen.slower]
-            for job, seen in self._epochs.items()
-        }
-        return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
+        return encode({"heard": self._heard, "smoothed": self._smoothed, "epochs": self._epochs})
 
     def load(self, saved: Any) -> None:
-        for job, values in saved["smoothed"].items():
-            self._smoothed[JobId(job)] = Smoothed(*values)
-        for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
-            counts = {int(size): int(n) for size, n in begun}
-            self._epochs[JobId(job)] = EpochsSoFar(over, counts, batch, slower)
-        for job, fields in saved["heard"].items():
-            heard = Heard(**{name: fields[name] for name in TOLD})
-            heard.speeds = {
-                (servers, workers): speed for servers, workers, speed in fields["speeds"]
-            }
-            if fields["law"]:
-                family, *numbers = fields["law"]
-                heard.law = LAWS[family](*numbers)
-            self._heard[JobId(job)] = heard
+        self._heard = decode(dict[JobId, Heard], saved["heard"])
+        self._smoothed = decode(dict[JobId, Smoothed], saved["smoothed"])
+        self._epochs = decode(dict[JobId, EpochsSoFar], saved["epochs"])
 
     def ratios(self, job: Job) -> Ratios | None:
         """Return ratios by the layers, their overlap measured, no task beside another."""

@@ -26,7 +26,6 @@ ALLOWED = {
     "node/watcher/_weft_watch/guard.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/frameworks.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/imports.py": "finders of other libraries differ in their methods",
-    "perf/training/learner.py": "goes through the names of its own fields",
     "run_terms.py": "goes through the names of its own fields",
     "weft_papers/astraea/authors.py": "goes through the names of its own fields",
     "weft_papers/gavel/problem.py": "goes through the names of its own columns",
@@ -34,7 +33,6 @@ ALLOWED = {
     "service/routes/people/accounting.py": "writes the fields of a dataclass as a row",
     "testing/check.py": "compares the fields of any two dataclasses",
     "traces/options.py": "goes through the names of its own fields",
-    "wire/gpu_check.py": "calls functions of a C library by name",
 }
 
 

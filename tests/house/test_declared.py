@@ -14,7 +14,6 @@ ALLOWED = {
     "__init__.py": "loads what it names on first use",
     "base/lines.py": "writes the fields of any message",
     "app/serve/private_file.py": "goes through the names of its own fields",
-    "cli/commands/cluster/accounting.py": "writes the fields of a dataclass as a row",
     "cli/job_files/job_file.py": "errors of the system and of PyYAML differ in their fields",
     "cli/lazy.py": "loads a command by its name in the table",
     "core/codec/plain_values.py": "writes the fields of any dataclass",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 import weft
+from weft.cli.main import cli
 from weft.formulas.statistics import differs, interval
 from weft.report.tables import result_tables
 
@@ -36,3 +38,14 @@ def test_the_interval_is_of_pairs_and_not_of_means() -> None:
     noisy, less = [10.0, 20.0, 30.0], [9.0, 19.0, 29.0]
 
     assert interval(noisy, less) == (1.0, 0.0)
+
+
+def test_csv_has_a_row_for_each_policy_and_metric_with_its_interval() -> None:
+    words = ["compare", "tiny-20", "-p", "fifo", "-p", "srtf", "--seeds", "2", "--csv"]
+    ran = CliRunner().invoke(cli, words)
+
+    header, *rows = ran.stdout.splitlines()
+    assert header == "policy,metric,mean,half_interval95,seeds"
+    assert "fifo,jobs,20.0,0.0,2" in rows
+    assert {row.split(",")[0] for row in rows} == {"fifo", "srtf"}
+    assert CliRunner().invoke(cli, [*words, "--json"]).exit_code == 2

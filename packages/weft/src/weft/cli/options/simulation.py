@@ -176,6 +176,13 @@ class OutputOptions:
     """Options for how a result is shown."""
 
     as_json: o.AsJson = False
+    csv: Annotated[
+        bool,
+        o.OUT(
+            "--csv",
+            help="Print CSV: a row per policy and metric, its mean, half its 95 % interval, seeds.",
+        ),
+    ] = False
     per_job: Annotated[bool, o.OUT("--per-job", help="With --json: one row per job.")] = False
     timing: Annotated[
         bool,
@@ -188,6 +195,11 @@ class OutputOptions:
         "main"
     )
     quiet: Annotated[bool, o.OUT("--quiet", "-q", help="No progress bar.")] = False
+
+    @property
+    def no_bar(self) -> bool:
+        """True if nothing shows how far it is, as for what programs read."""
+        return self.quiet or self.as_json or self.csv
 
 
 def read_weights(text: str) -> dict[str, float]:

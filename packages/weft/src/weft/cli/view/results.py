@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import sys
@@ -39,6 +40,8 @@ def check_output(output: OutputOptions) -> None:
     if (output.per_job or output.timing) and not output.as_json:
         what = "--per-job" if output.per_job else "--timing"
         raise InvalidConfig(f"{what} is about JSON", hint=f"add --json, or leave {what} out")
+    if output.csv and output.as_json:
+        raise InvalidConfig("--csv and --json are both given", hint="give one of them")
 
 
 def show_result(result: Result, output: OutputOptions) -> None:
@@ -52,6 +55,14 @@ def show_result(result: Result, output: OutputOptions) -> None:
     if output.as_json:
         values = result.as_dict(per_job=output.per_job, timing=output.timing)
         typer.echo(json.dumps(values, indent=1))
+        return
+    if output.csv:
+        rows = csv.writer(sys.stdout, lineterminator="\n")
+        rows.writerow(("policy", "metric", "mean", "half_interval95", "seeds"))
+        for policy, outcomes in result.outcomes.items():
+            for metric in outcomes[0].metrics:
+                middle, half = result.interval(policy, metric)
+                rows.writerow((policy, metric, middle, half, len(outcomes)))
         return
     from rich.console import Console
 

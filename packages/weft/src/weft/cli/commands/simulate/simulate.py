@@ -38,7 +38,7 @@ def simulate(
     with user_errors():
         check_output(output)
         setup = options.setup(read_policy(policy), events=events)
-        with progress_bars([policy], quiet=output.quiet or output.as_json) as progress:
+        with progress_bars([policy], quiet=output.no_bar) as progress:
             result = run_all([setup], processes=1, progress=progress)
     show_result(result, output)
 
@@ -105,7 +105,7 @@ def compare(
             for s in range(base.seed, base.seed + seeds)
         ]
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
-        with progress_bars(labels, quiet=output.quiet or output.as_json) as progress:
+        with progress_bars(labels, quiet=output.no_bar) as progress:
             result = run_all(setups, processes=processes, progress=progress, on=on, run=run)
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)

@@ -50,6 +50,28 @@ def test_a_job_goes_where_others_left_room_and_another_waits_for_them(tmp_path: 
         service.end()
 
 
+@pytest.mark.usefixtures("slurm")
+def test_a_pilot_comes_to_a_node_once_others_have_left_it(tmp_path: Path) -> None:
+    others = take("a1", 1)  # a pilot takes whole nodes
+    engine = "slurm:mode=pilot,nodes=a1/a2"
+    service = Service(tmp_path / "state", ("--engine", engine, "--policy", "fifo"))
+    service.start()
+    try:
+        for name in ("first", "second"):
+            job = {"id": name, "gpus": 4, "command": ["sleep", "1000"]}
+            service.client.post(Made, "/jobs", job)
+        wait_until(lambda: service.job("first").state == "running", "first runs")
+        assert [part.node for part in service.job("first").allocation or ()] == ["a2"]
+        assert service.job("second").state == "pending"
+
+        subprocess.run(["scancel", others], check=True)
+
+        wait_until(lambda: service.job("second").state == "running", "second runs")
+        assert [part.node for part in service.job("second").allocation or ()] == ["a1"]
+    finally:
+        service.end()
+
+
 def test_ours_are_not_others() -> None:
     def row(node: str, used: str, cpus: str) -> str:
         return f"{node:<100}{used:<400}{cpus:<40}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import islice, product
-from random import Random
 from typing import Literal
 
 from weft.frozen import frozen
@@ -55,14 +55,13 @@ def draw(space: Space, seed: int, index: int) -> dict[str, Value]:
 
     Each depends on its own name alone, so that another parameter leaves the others as they were.
     """
-    return {
-        name: _pick(values, Random(f"{seed} {index} {name}"))  # noqa: S311 - no secret
-        for name, values in space.items()
-    }
+    return {name: _pick(space[name], f"{seed} {index} {name}") for name in space}
 
 
-def _pick(values: Sequence[Value] | Range, by: Random) -> Value:
-    return values.at(by.random()) if isinstance(values, Range) else by.choice(values)
+def _pick(values: Sequence[Value] | Range, key: str) -> Value:
+    # A generator for each took four times as long: one request may have 64,000 of them.
+    part = int.from_bytes(blake2b(key.encode(), digest_size=6).digest()) / 2**48
+    return values.at(part) if isinstance(values, Range) else values[int(part * len(values))]
 
 
 def lay_grid(space: Space, trials: int) -> Iterator[dict[str, Value]]:

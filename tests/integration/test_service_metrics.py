@@ -10,6 +10,7 @@ import httpx
 
 from tests.integration.serving import API, serving
 from tests.waiting import wait_until
+from weft_client import Client
 
 ENGINE = "local:cpu=true,slots=2,warm=false"
 # A program that says the words of the wire itself, as a watcher does.
@@ -80,11 +81,15 @@ def test_metrics_of_a_sweep_come_together_with_its_parameters(tmp_path: Path) ->
             f"{API}/sweeps/{made['id']}/metrics", params={**query, "after": page["next"]}
         ).json()
         none = client.get(f"{API}/sweeps/nothing/metrics")
+        first = Client(str(client.base_url)).job(made["jobs"][0])
+        curves, last = first.curves(), first.metrics()
 
     jobs = page["jobs"] + rest["jobs"]
     assert [job["parameters"]["lr"] for job in jobs] == ["0.5", "0.25"]
     assert [job["metrics"][0]["least"] for job in jobs] == [0.1, 0.05]
     assert [job["metrics"][0]["steps"] for job in jobs] == [[0, 2, 5]] * 2
     assert rest["next"] is None
+    assert curves["val_loss"][:2] == [(0, 0.5), (1, 0.25)]
+    assert last["acc"] == 1.0  # a value without a step is one more
     assert none.status_code == 404
     assert "no sweep" in none.json()["error"]

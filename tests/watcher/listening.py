@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.waiting import LIMIT_S
-from weft.base.messages import Counted, from_rank
+from weft.base.messages import Counted, Metrics, from_rank
 from weft.node.ranks.process import watcher_variables
 
 GOODBYE = b"goodbye"
@@ -29,6 +29,16 @@ class Ran:
     out: str
     err: str
     counted: list[Counted]
+    metrics: list[Metrics]
+
+    @property
+    def measured(self) -> list[tuple[str, float, float | None]]:
+        """Name, step and value of each that the program reported, oldest first."""
+        return [
+            row
+            for each in self.metrics
+            for row in zip(each.names, each.steps, each.values, strict=True)
+        ]
 
     @property
     def last(self) -> Counted:
@@ -85,13 +95,10 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, *, watch: 
             ran = subprocess.run(
                 command, env=whole, capture_output=True, text=True, timeout=LIMIT_S, check=False
             )
-    counted = [
-        message
-        for words in listener.heard
-        for message in from_rank().feed(words)
-        if isinstance(message, Counted)
-    ]
-    return Ran(ran.returncode, ran.stdout, ran.stderr, counted)
+    messages = [message for words in listener.heard for message in from_rank().feed(words)]
+    counted = [message for message in messages if isinstance(message, Counted)]
+    metrics = [message for message in messages if isinstance(message, Metrics)]
+    return Ran(ran.returncode, ran.stdout, ran.stderr, counted, metrics)
 
 
 def run_python(code: str, *options: str, env: Mapping[str, str] | None = None) -> Ran:

@@ -123,7 +123,7 @@ class Connection:
         given = {name: value for name, value in query.items() if value is not None}
         where = f"{self.url}{'/api/v1' if api else ''}{path}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-            where + (f"?{urlencode(given, errors=ANY_TEXT)}" if given else ""),
+            where + (f"?{urlencode(given, doseq=True, errors=ANY_TEXT)}" if given else ""),
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Accept": "*/*", "Content-Type": "application/json", **headers},

@@ -61,8 +61,9 @@ class JobStatus:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The latest measurements of the job: progress, steps, speed, memory."""
-        measured = {**(self.fields.get("measured") or {}), "progress": self.progress}
+        """The latest measurements: what its program reported, progress, steps, speed, memory."""
+        own = {name: held["value"] for name, held in (self.fields.get("metrics") or {}).items()}
+        measured = {**own, **(self.fields.get("measured") or {}), "progress": self.progress}
         more = ("goodput", "speed", "batch")
         measured |= {name: self.fields.get(name) for name in more}
         return {name: value for name, value in measured.items() if value is not None}
@@ -211,8 +212,16 @@ class Job:
         )
 
     def metrics(self) -> dict[str, float]:
-        """The latest measurements of the job: progress, steps, speed, memory."""
+        """The latest measurements: what its program reported, progress, steps, speed, memory."""
         return self.status().metrics
+
+    def curves(self) -> dict[str, list[tuple[float, float | None]]]:
+        """Step and value of what the program reported, by metric; None: no finite number."""
+        answer = self._connection.json("GET", at("jobs", self.id, "metrics"))
+        return {
+            curve["name"]: list(zip(curve["steps"], curve["values"], strict=True))
+            for curve in answer["metrics"]
+        }
 
     def events(self, limit: int = 500) -> list[dict[str, Any]]:
         """The latest events of the job, oldest first."""

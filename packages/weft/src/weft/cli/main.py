@@ -38,6 +38,11 @@ COMMANDS = (
     ),
     CommandEntry(WORK, "job", "Show one job: its state, GPUs and progress."),
     CommandEntry(WORK, "logs", "Print a job's output.", "job:logs"),
+    CommandEntry(
+        WORK,
+        "metrics",
+        "Show metrics of a job or a sweep: the last, the least and the most value of each.",
+    ),
     CommandEntry(WORK, "wait", "Wait until jobs have ended, and exit as they did."),
     CommandEntry(
         WORK, "explain", "Show why a job waits, or why it holds what it holds.", "job:explain"

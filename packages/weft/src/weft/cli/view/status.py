@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,12 +14,14 @@ from rich.text import Text
 from weft.cli.view import words
 from weft.cli.view.tables import MOST_NAME, TableColumn, details, fit_columns
 from weft.cli.view.words import ENDED
+from weft.core.errors import InvalidConfig
 from weft.core.plan.reasons import device_word
 from weft.report.units import number
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 from weft.service.responses.job_row import GpuHealth, StateWord
 
 DEVICES_SHOWN = 8
+MOST_METRICS = 4  # of a sweep that are shown where none was chosen
 NODE_WIDTH, DEVICE_WIDTH = 16, 24  # characters at most
 # Neighbours have different colours; red and yellow mark what needs attention.
 PALETTE = ("green", "cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
@@ -36,12 +39,15 @@ FIRST: tuple[StateWord, ...] = (
 )
 
 
-def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
-    """One row per job."""
+def jobs_table(
+    jobs: Sequence[JobAnswer], now: float, width: int, more: Sequence[TableColumn[JobAnswer]] = ()
+) -> Table:
+    """One row per job, with `more` columns after its state."""
     columns: list[TableColumn[JobAnswer]] = [
         TableColumn("id", lambda job: job.id),
         TableColumn("name", name_column(jobs), drop=5, most=MOST_NAME),
         TableColumn("state", lambda job: words.state(job.state)),
+        *more,
         TableColumn(
             _heading(job.device for job in jobs), lambda job: words.gpus(job.allocation), drop=2
         ),
@@ -56,6 +62,50 @@ def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
         TableColumn("reason", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, jobs, width)
+
+
+def sweep_columns(
+    jobs: Sequence[JobAnswer], metrics: Sequence[str]
+) -> list[TableColumn[JobAnswer]]:
+    """A column for each parameter of a sweep and each of these metrics; default: the first few."""
+    names = list(dict.fromkeys(name for job in jobs for name in job.parameters))
+    measured = list(dict.fromkeys(name for job in jobs for name in job.metrics))
+    columns: list[TableColumn[JobAnswer]] = [
+        TableColumn(words.plain(name), partial(_parameter, name)) for name in names
+    ]
+    columns += [
+        TableColumn(words.plain(name), partial(_metric, name), right=True)
+        for name in metrics or measured[:MOST_METRICS]
+    ]
+    return columns
+
+
+def _parameter(name: str, job: JobAnswer) -> str:
+    return job.parameters.get(name, "")
+
+
+def _metric(name: str, job: JobAnswer) -> str:
+    held = job.metrics.get(name)
+    return "" if held is None else "nan" if held.value is None else f"{held.value:.5g}"
+
+
+def sort_by_metric(jobs: Sequence[JobAnswer], order: str) -> list[JobAnswer]:
+    """Jobs by the last value of a metric, least first; most first after a `-`. Those without last.
+
+    InvalidConfig if none has it.
+    """
+    sign, name = (-1.0, order[1:]) if order.startswith("-") else (1.0, order)
+    known = dict.fromkeys(metric for job in jobs for metric in job.metrics)
+    if name not in known:
+        some = ", ".join([*known][:8]) or "none"
+        raise InvalidConfig(f"no job has a metric {name!r}", hint=f"there are: {some}")
+
+    def key(job: JobAnswer) -> tuple[bool, float]:
+        held = job.metrics.get(name)
+        value = None if held is None else held.value
+        return value is None, 0.0 if value is None else sign * value
+
+    return sorted(jobs, key=key)
 
 
 def _heading(devices: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,28 +32,40 @@ def jobs(
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Every job, including those that have ended.")
     ] = False,
+    sort: Annotated[
+        str, typer.Option(help="Sort by this metric, least first; -NAME: most first.")
+    ] = "",
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", help="Show this metric; repeatable.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Update every second.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """List jobs: all that have not ended, and the most recent that have.
 
-    A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs.
+    A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs. Those of a sweep have
+    their parameters and metrics, as far as they were measured.
     """
     from weft.cli.connect.client import ServiceClient, complete_sweeps
     from weft.cli.view.screen import console, print_json, repeat
-    from weft.cli.view.status import fold_sweeps
+    from weft.cli.view.status import fold_sweeps, sort_by_metric
+
+    def select(client: ServiceClient) -> list[JobAnswer]:
+        answers = select_jobs(client, state, tenant, everything, app)
+        return sort_by_metric(answers, sort) if sort else answers
 
     with user_errors():
         client = ServiceClient()
         if as_json:
-            print_json({"jobs": select_jobs(client, state, tenant, everything, app)})
+            print_json({"jobs": select(client)})
             return
 
         def render(width: int) -> Any:
-            answers = select_jobs(client, state, tenant, everything, app)
-            if not everything and not app:
+            answers = select(client)
+            if not everything and not app and not sort:
                 answers = fold_sweeps(complete_sweeps(client, answers))
-            return render_jobs(client, answers, width, state)
+            shown = [*(metric or []), *([sort.removeprefix("-")] if sort and not metric else [])]
+            return render_jobs(client, answers, width, state, shown if app or sort else None)
 
         if watch:
             repeat(render)
@@ -112,13 +125,20 @@ def _count_ended(client: ServiceClient) -> int:
 
 
 def render_jobs(
-    client: ServiceClient, answers: list[JobAnswer], width: int, asked: str = ""
+    client: ServiceClient,
+    answers: list[JobAnswer],
+    width: int,
+    asked: str = "",
+    metrics: Sequence[str] | None = None,
 ) -> Any:
-    """A table, or a sentence where there is nothing; `asked` is the state that was asked for."""
+    """A table, or a sentence where there is nothing; `asked` is the state that was asked for.
+
+    With `metrics`, also none of them, parameters and metrics are shown.
+    """
     from rich.console import Group
     from rich.text import Text
 
-    from weft.cli.view.status import jobs_table, trouble
+    from weft.cli.view.status import jobs_table, sweep_columns, trouble
 
     cluster = client.get(ClusterAnswer, "/cluster")
     if not answers and asked and (count := sum(cluster.jobs.values())):
@@ -126,4 +146,5 @@ def render_jobs(
         return Text(f"{whole} {asked}", style="dim")
     if not answers:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
-    return Group(*trouble(cluster), jobs_table(answers, cluster.now, width))
+    more = [] if metrics is None else sweep_columns(answers, metrics)
+    return Group(*trouble(cluster), jobs_table(answers, cluster.now, width, more))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import _imp
 from os import environ
 
-from . import bars, counting, frameworks, guard, imports, line
+from . import bars, counting, frameworks, guard, imports, line, values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-HOOKS = {**frameworks.HOOKS, **bars.HOOKS}
+HOOKS = [frameworks.HOOKS, bars.HOOKS, values.HOOKS]
 NO_FILE = "<weft>"
 
 
@@ -24,9 +24,11 @@ def _begin() -> None:
     """As modules are imported, or are there already."""
     wanted = ("WEFT_WATCH", "WEFT_AGENT", "WEFT_JOB")
     if all(environ.get(name) for name in wanted) and counting.COUNTER is None:
-        for module in (bars, counting, frameworks, guard, imports, line):
+        for module in (bars, counting, frameworks, guard, imports, line, values):
             _hide(module)
         counting.begin()
+        if counting.COUNTER is not None:
+            counting.COUNTER.more = values.VALUES.flush
         imports.call_after(HOOKS)
 
 

@@ -45,7 +45,7 @@ class Counter:
 
     `totals` are functions that tell the steps of the whole training, None where they cannot; the
     first that can is believed. `memory` tells present and peak device memory in GB, `stepped` is
-    called after steps of an optimizer.
+    called after steps of an optimizer, `more` when there is time to send more, and at the end.
     """
 
     def __init__(self) -> None:
@@ -55,6 +55,7 @@ class Counter:
         self.totals: list[Callable[[float], float | None]] = []
         self.memory: Callable[[], Any] = lambda: (0.0, 0.0)
         self.stepped: Callable[[], None] = lambda: None
+        self.more: Callable[..., None] = lambda *_: None
         self.quick = [0, 1]  # steps that are not counted yet, and how many there may be
         self.begin_again()
 
@@ -130,6 +131,7 @@ class Counter:
             self.step()
         if self.at and self.steps != self._sent:
             self._tell(self.at)
+        guarded(self.more)(True)
 
     def _begin_unit(self, unit: str) -> None:
         self.unit, self.steps, self._total_known = unit, 0, 0.0
@@ -141,6 +143,7 @@ class Counter:
         if now >= self._next or now < self._next - AGAIN_S:  # a clock may be set back
             self._next = now + EVERY_S
             guarded(self._tell)(now)
+            guarded(self.more)()
 
     def _tell(self, now: float) -> None:
         if now >= self._memory_at or now < self._memory_at - MEMORY_S:
@@ -189,7 +192,10 @@ def as_json(**fields: Any) -> bytes:
 
 
 def _value(value: Any) -> str:
-    if not isinstance(value, str):
-        return repr(value)
+    return as_text(value) if isinstance(value, str) else repr(value)
+
+
+def as_text(value: str) -> str:
+    """A text as JSON has it."""
     signs = (sign if sign >= " " and sign not in '"\\' else f"\\u{ord(sign):04x}" for sign in value)
     return '"' + "".join(signs) + '"'

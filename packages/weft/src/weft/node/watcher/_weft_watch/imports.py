@@ -17,20 +17,24 @@ if TYPE_CHECKING:
 IMPORTING = "<frozen importlib._bootstrap_external>"
 
 
-def call_after(hooks: dict[str, Hook]) -> None:
+def call_after(tables: list[dict[str, Hook]]) -> None:
     """By name of the module; at once for those that are there."""
-    waiting = dict(hooks)
-    for name in hooks:
+    waiting: dict[str, list[Hook]] = {}
+    for hooks in tables:
+        for name, hook in hooks.items():
+            waiting.setdefault(name, []).append(hook)
+    for name in list(waiting):
         module = sys.modules.get(name)
         if module is not None:
-            guarded(waiting.pop(name))(module)
+            for hook in waiting.pop(name):
+                guarded(hook)(module)
     sys.meta_path.insert(0, _Finder(waiting))
 
 
 class _Finder:
     """Finds nothing itself: lets the others find a module, and is there when it was run."""
 
-    def __init__(self, waiting: dict[str, Hook]) -> None:
+    def __init__(self, waiting: dict[str, list[Hook]]) -> None:
         self._waiting = waiting
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -55,8 +59,7 @@ class _Finder:
         def exec_module(module: Any) -> None:
             loader.__dict__.pop("exec_module", None)
             run(module)
-            hook = self._waiting.pop(name, None) if module.__spec__.name == name else None
-            if hook is not None:
+            for hook in self._waiting.pop(name, ()) if module.__spec__.name == name else ():
                 guarded(hook)(module)
 
         if hasattr(exec_module.__code__, "replace"):

@@ -52,7 +52,15 @@ NODES = ("a100-0", "a100-1", "v100-0")
 LEFT_OUT = ("/events", "/watch", "/queue", "/explain", "/logs", "/ranks", "/{name:path}", "/docs")
 PAGES = ("/", "/openapi.json", f"{API}/policies", f"{API}/audit")
 # Of one process by what they mean: times of its work, and how often it did something.
-OF_PROCESS = ("append", "decision_", "decisions_timed", "loop_", "long_turns", "requests_refused")
+OF_PROCESS = (
+    "healthy",
+    "append",
+    "decision_",
+    "decisions_timed",
+    "loop_",
+    "long_turns",
+    "requests_refused",
+)
 # What a start changes by itself: it decides again, by the same policy, a moment later.
 KEPT = ("/accounting", "/accounting/shares", "/quotas", "/reservations")
 CLOSE = 1e-9
@@ -201,8 +209,10 @@ class Service:
                 answer = await self._client.get(filled)
                 if path == "/metrics":
                     shown[path] = dict(_metrics(answer.text))
-                else:
+                elif "json" in answer.headers["content-type"]:
                     shown[filled] = answer.json()
+                else:
+                    shown[filled] = answer.text
         return shown
 
     def _fill(self, path: str) -> list[str]:
@@ -247,7 +257,10 @@ def paths() -> list[str]:
     return [
         path
         for method, path in routes()
-        if method == "GET" and not path.endswith(LEFT_OUT) and path not in PAGES
+        if method == "GET"
+        and not path.endswith(LEFT_OUT)
+        and not path.startswith("/health")  # of this instant on this machine
+        and path not in PAGES
     ]
 
 

@@ -116,6 +116,29 @@ def test_another_job_goes_on_from_what_is_there_and_owns_it(url: str) -> None:
         former.save({"n": 3}, 3, 0)
 
 
+def test_two_tenants_with_one_place_do_not_run_each_others_checkpoints(url: str) -> None:
+    """A checkpoint is a pickle: whoever writes one runs what they like where it is loaded."""
+    theirs = ObjectCheckpoints(url, "ben:a", 1)
+    theirs.find_newest()
+    theirs.save({"n": 1}, 1, 0)
+    before = names(url)
+
+    with pytest.raises(TrainError, match="tenant 'ben'"):
+        ObjectCheckpoints(url, "ann:a", 1).find_newest()
+
+    assert names(url) == before
+    assert ObjectCheckpoints(url, "ben:b", 1).find_newest()[0] is not None
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"job": 1}', b"9" * 5000, b'"' + b"x" * 100_000])
+def test_what_is_no_claim_is_named_and_not_read_whole(body: bytes) -> None:
+    url = f"memory://{uuid.uuid4().hex}/run"
+    write(f"{url}/claim-000000003", body)
+
+    with pytest.raises(TrainError, match="claim-000000003 is no claim"):
+        ObjectCheckpoints(url, "a", 1).find_newest()
+
+
 @pytest.mark.parametrize("body", [b"", b"x" * 1000])
 def test_one_that_is_not_whole_is_set_aside_and_the_one_before_it_is_used(
     url: str, body: bytes

@@ -26,6 +26,7 @@ from weft_train.errors import BadCheckpoint, TrainError
 _CLAIM = re.compile(r"claim-(\d{9})")
 _NAME = re.compile(r"step-(\d{12})\.(\d{9})\.ckpt")
 TRIES = 10  # to claim, while others do the same
+LONGEST = 1000  # bytes of a claim
 
 
 class ObjectCheckpoints:
@@ -92,7 +93,7 @@ class ObjectCheckpoints:
         for _ in range(TRIES):
             highest = self._highest_claim()
             if highest:
-                holder = json.loads(self._fs.cat_file(self._at(f"claim-{highest:09d}")))
+                holder = self._read_claim(highest)
                 if holder == me:
                     self._number = highest
                     return
@@ -105,6 +106,23 @@ class ObjectCheckpoints:
                 claim = self._at(f"claim-{highest + 1:09d}")
                 self._fs.pipe_file(claim, json.dumps(me).encode(), mode="create")
         raise OSError(f"{self.url} is claimed by others again and again")
+
+    def _read_claim(self, number: int) -> dict[str, Any]:
+        """Who claimed the place; `TrainError` for what is no claim, and for another tenant's."""
+        name = f"claim-{number:09d}"
+        try:
+            holder = json.loads(self._fs.cat_file(self._at(name), end=LONGEST))
+            job, attempt = str(holder["job"]), int(holder["attempt"])
+        except (ValueError, KeyError, TypeError) as error:
+            hint = "no program of Weft wrote it: remove it, or choose another place"
+            raise TrainError(f"{self.url}/{name} is no claim of a job", hint=hint) from error
+        theirs, ours = (who.rpartition(":")[0] for who in (job, self._job))
+        if theirs and ours and theirs != ours:
+            raise TrainError(
+                f"{self.url} has checkpoints of tenant {theirs!r}, which are programs of theirs",
+                hint=f"choose a place that tenant {ours!r} alone may write to",
+            )
+        return {"job": job, "attempt": attempt}
 
     def _check_owner(self) -> None:
         if not self._number:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.house.sources import all_modules, nodes
 from tests.house.test_docs import PAGES, name_of
+from tests.house.test_docs import ROOT as REPOSITORY
 
 from weft.cli.commands.simulate.list import PartName
 from weft.cli.main import ALIASES, commands
@@ -89,3 +91,27 @@ def test_commands_that_the_pages_name_exist(page: Path) -> None:
 )
 def test_what_cannot_be_typed_is_found(line: str) -> None:
     assert wrong(line)
+
+
+MODULE = re.compile(r"python -m\s+(\.{3}\w+|(?:weft_papers|benchmarks)(?:\.\w+)*)")
+RUNS = [*PAGES, *sorted((REPOSITORY / "benchmarks").rglob("*.py")), *all_modules()]
+
+
+def test_every_module_of_ours_that_a_page_or_a_docstring_runs_is_there() -> None:
+    named = {name: path for path in RUNS for name in MODULE.findall(path.read_text())}
+
+    absent = {
+        name: str(path)
+        for name, path in named.items()
+        if "NAME" not in name and (name[0] == "." or not _runs(name))
+    }
+
+    assert len(named) > 50
+    assert absent == {}
+
+
+def _runs(name: str) -> bool:
+    spec = find_spec(name) if find_spec(name.rpartition(".")[0] or name) else None
+    return spec is not None and (
+        not spec.submodule_search_locations or find_spec(f"{name}.__main__") is not None
+    )

@@ -24,6 +24,7 @@ ALLOWED = {
     "node/watcher/_weft_watch/__init__.py": "names the code of its own functions anew",
     "node/watcher/_weft_watch/guard.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/frameworks.py": "reads objects of other libraries, of any version",
+    "node/watcher/_weft_watch/values.py": "reads objects of other libraries, of any version",
     "node/watcher/_weft_watch/imports.py": "finders of other libraries differ in their methods",
     "run_terms.py": "goes through the names of its own fields",
     "weft_papers/astraea/authors.py": "goes through the names of its own fields",

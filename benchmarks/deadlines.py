@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def main() -> int:
 
 
 def compare(
-    traces: list[Trace], cluster: str, policies: list[str], more: Mapping[str, object] | None = None
+    traces: list[Trace], cluster: str, policies: list[str], more: Mapping[str, Any] | None = None
 ) -> float:
     """Print a line for each policy and predictor; the part of promises broken beyond the limit."""
     worst = 0.0
@@ -89,7 +90,7 @@ def compare(
 
 
 def count(
-    trace: Trace, policy: str, predictor: str, cluster: str, seed: int, more: Mapping[str, object]
+    trace: Trace, policy: str, predictor: str, cluster: str, seed: int, more: Mapping[str, Any]
 ) -> tuple[int, int, int]:
     """Deadlines met, missed and declined."""
     result = weft.simulate(trace, policy, cluster, predictor=predictor, seed=seed, **more)

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import weft
+from benchmarks import deadlines
+from benchmarks import signature_cases as cases
+from weft.core.model.trace import Trace
 from weft.frozen import frozen
+from weft.sim.result import Outcome
 
 RESULTS = Path(__file__).with_name("signatures.json")
 SEEDS = (0, 1, 2)
@@ -24,20 +30,31 @@ OBJECTIVES = {
     "avg_queue_h": "mean waiting time",
     "makespan_h": "makespan",
     "worst_ftf": "worst finish-time fairness",
+    "deadlines_met": "part of deadlines met",
+    "total_utility": "worth of jobs at their ends",
+    "awake_h": "node-hours awake",
+    "evictions": "evictions of spot jobs (and 1)",
+    "filled": "part of the GPUs given when all are asked for",
+    "first_start_h": "mean time until a job first runs",
+    "firm_jct_h": "mean completion time of guaranteed jobs",
+    "hours_kept": "part of the hours in which premium jobs have their GPUs",
+    "worst_tenant": "minutes that the worst-off tenant's jobs end later than in a cluster of its "
+    "own (and 1)",
 }
-
-
-MORE = ("least_tenant_ltgf",)  # of these more is better
+# Of these more is better.
+MORE = ("least_tenant_ltgf", "deadlines_met", "total_utility", "filled", "hours_kept")
 
 
 @frozen
 class Workload:
-    """A built-in workload on a cluster small enough for seconds of CPU time."""
+    """A workload on a cluster small enough for seconds of CPU time; built in, or drawn by `of`."""
 
     name: str
     cluster: str
-    jobs: int
+    jobs: int = 0
     load: float | None = None
+    of: Callable[[int], Trace] | None = None
+    more: tuple[tuple[str, Any], ...] = ()  # of `weft.simulate`
 
 
 CROWDED = Workload("philly", "1x8:v100", 150, 1.5)
@@ -60,6 +77,29 @@ class Signature:
 
 
 SHARED = Workload("colocated", "1x4:v100", 60, 3.0)
+LOOSE = Workload("colocated, half opportunistic", "1x4:v100", of=cases.loose_beside_firm)
+LONELY = Workload("colocated", "1x4:v100", 60, 1.5)
+SERVERS = Workload("servers", "4x4:v100", 30, 4.0)
+DEADLINES = Workload(
+    "recurring, with deadlines",
+    "4x8:v100",
+    of=lambda seed: deadlines.draw(80, seed),
+    more=(("predictor", "oracle"),),
+)
+TIERS = Workload("tiers of service", "", of=cases.tiers_of_service)
+CELLS = Workload("three tenants", "", of=cases.three_tenants)
+SPOT = Workload("spot beside daily jobs", "4x8:v100", of=cases.spot_beside_days)
+HOSTS = Workload(
+    "sensitive to cores",
+    cases.FEW_CORES,
+    of=cases.sensitive_to_cores,
+    more=(("restart_cost", 0.0),),
+)
+PHASES = Workload("cassini", "24x1:a100/nic=50/rack=4:50", of=cases.phases_on_links)
+PARTS = Workload("parts of GPUs and gangs", "", of=cases.parts_of_gpus)
+TIDE = Workload("days and nights", "8x8:v100", of=cases.daily_tide)
+BACKFILL = "fifo:backfill=true"
+TUNE, PROPORTIONAL = (f"synergy:order=las,mechanism={name}" for name in ("tune", "proportional"))
 SHOCKWAVE = "shockwave:window=8,round=600"
 POLLUX = "pollux:generations=4,population=12,interval=300"
 # Margins lie below what these very seeds showed: they notice a system that stops working, and are
@@ -87,26 +127,56 @@ SIGNATURES = {
     "lucid": Signature("lucid", SHARED, "avg_jct_h", {"fifo": 1.4, "tiresias": 1.4}),
     "muri": Signature("muri", SHARED, "makespan_h", {"fifo": 1.02}),
     "iadeep": Signature("iadeep", SHARED, "makespan_h", {"fifo": 1.1}),
+    "antman": Signature("antman", LOOSE, "avg_jct_h", {"fifo": 1.7}),
+    "antman, guaranteed": Signature("antman", LOOSE, "firm_jct_h", {"fifo": 1.8}),
+    "gandiva": Signature("gandiva", LONELY, "first_start_h", {"fifo": 10.0, "tiresias": 8.0}),
+    "smd": Signature("smd", SERVERS, "total_utility", {"fifo": 1.1}),
+    "elasticflow": Signature(
+        "elasticflow", DEADLINES, "deadlines_met", {BACKFILL: 1.1, "srtf": 1.1}
+    ),
+    "singularity": Signature(
+        "singularity", TIERS, "hours_kept", {BACKFILL: 1.05, "priority|srtf": 1.0}
+    ),
+    "hived": Signature("hived", CELLS, "worst_tenant", {"quota": 1.5}),
+    "gfs": Signature(f"gfs|{BACKFILL}", SPOT, "evictions", {f"priority|{BACKFILL}": 1.3}),
+    "synergy": Signature(TUNE, HOSTS, "avg_jct_h", {"las": 1.05, PROPORTIONAL: 1.05}),
+    "cassini": Signature("cassini|themis", PHASES, "avg_jct_h", {"themis": 1.01}),
+    "fgd": Signature("fgd", PARTS, "filled", {"random": 1.04, "best-fit": 1.0}),
+    "CES": Signature(f"{BACKFILL} with sleep_nodes=1", TIDE, "awake_h", {BACKFILL: 1.6}),
+    "CES, delay": Signature(f"{BACKFILL} with sleep_nodes=1", TIDE, "avg_jct_h", {BACKFILL: 0.99}),
 }
 
 
 @cache
-def measure(policy: str, workload: Workload, seed: int) -> dict[str, float]:
-    """All metrics of one run."""
-    result = weft.simulate(
-        workload.name, policy, workload.cluster, seed=seed, jobs=workload.jobs, load=workload.load
-    )
-    return dict(next(iter(result.outcomes.values()))[0].metrics)
+def measure(policy: str, workload: Workload, seed: int, objective: str) -> float:
+    """What a policy reaches in one run; `POLICY with NAME=NUMBER` says more of the simulation."""
+    trace = workload.of(seed) if workload.of is not None else Trace(workload.name, ())
+    if objective in cases.OF_POLICY:
+        return cases.OF_POLICY[objective](policy, trace)
+    outcome = _run(policy, workload, seed)
+    if objective in cases.OF_OUTCOME:
+        return cases.OF_OUTCOME[objective](outcome, trace)
+    return float(outcome.metrics[objective])
+
+
+@cache
+def _run(policy: str, workload: Workload, seed: int) -> Outcome:
+    text, _, setting = policy.partition(" with ")
+    name, _, number = setting.partition("=")
+    more = dict(workload.more) | ({name: int(number)} if setting else {})
+    if workload.of is None:
+        more |= {"jobs": workload.jobs, "load": workload.load}
+    what = workload.name if workload.of is None else workload.of(seed)
+    result = weft.simulate(what, text, workload.cluster, seed=seed, **more)
+    return next(iter(result.outcomes.values()))[0]
 
 
 def gains(signature: Signature, seed: int) -> dict[str, float]:
     """Return how many times as good in its objective the policy is as each rival."""
-    own = measure(signature.policy, signature.workload, seed)[signature.objective]
-    others = {
-        rival: measure(rival, signature.workload, seed)[signature.objective]
-        for rival in signature.rivals
-    }
-    more = signature.objective in MORE
+    objective, workload = signature.objective, signature.workload
+    own = measure(signature.policy, workload, seed, objective)
+    others = {rival: measure(rival, workload, seed, objective) for rival in signature.rivals}
+    more = objective in MORE
     return {rival: own / other if more else other / own for rival, other in others.items()}
 
 

@@ -232,8 +232,8 @@ def test_a_plan_says_what_it_starts_on_in_words_that_read_well() -> None:
 def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4, 1000.0), job("next", 4))
 
-    outlook = present.outlook()
-    then = present.having(Node(NodeId("more"), "a100", 4)).outlook()
+    outlook = present.look_ahead().outlook
+    then = present.having(Node(NodeId("more"), "a100", 4)).look_ahead().outlook
 
     start, end = (
         outlook[JobId("next")].start.quantile(0.5),
@@ -280,9 +280,9 @@ class Restless:
 def test_looks_at_what_has_not_changed_do_not_keep_an_outlook_from_the_end() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4, 1e6), job("next", 4, 1e6))
 
-    outlook = replace(present, policy=Restless()).outlook(simulations=1)
+    outlook = replace(present, policy=Restless()).look_ahead(simulations=1).outlook
 
-    assert outlook == present.outlook(simulations=1)
+    assert outlook == present.look_ahead(simulations=1).outlook
     assert outlook[JobId("next")].end.quantile(0.5) is not None
 
 

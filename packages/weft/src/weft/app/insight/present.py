@@ -267,15 +267,6 @@ class Present:
         kinds = {job.id: self.cluster.kind_of(on) for job, on in held if on is not None}
         return Believed(beliefs, kinds)
 
-    def outlook(
-        self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
-    ) -> dict[JobId, StartOutlook]:
-        """Start and end of each job from here, in that many simulations.
-
-        `progress` gets the fraction that is done.
-        """
-        return self.look_ahead(simulations, progress).outlook
-
     def look_ahead(
         self,
         simulations: int = OUTLOOKS,

@@ -86,10 +86,6 @@ class MeasuredAttempt:
             ended = seen
         return (after - before) / (ended - began) if ended > began else None
 
-    def lately(self, seconds: float = 10.0) -> float | None:
-        """Steps per second over the last `seconds` seconds."""
-        return self.rate(self.at - seconds, self.at)
-
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> MeasuredAttempt:
         """From what an agent wrote, or a job in its place; ValueError names what cannot be right.

@@ -190,12 +190,12 @@ class LossCurve(NamedTuple):
         return most
 
 
-def epochs_left(losses: Sequence[float], drop: float = 0.05, over: int = 10) -> float:
+def epochs_left(losses: Sequence[float]) -> float:
     """Epochs until the loss hardly falls any more; `losses` has one value an epoch done."""
     curve = fit_loss(normalise(losses))
     if curve is None:
         return UNKNOWN
-    return float(max(curve.converged(drop, over) - len(losses), 0))
+    return float(max(curve.converged() - len(losses), 0))
 
 
 def normalise(losses: Sequence[float]) -> Floats:

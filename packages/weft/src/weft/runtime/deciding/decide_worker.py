@@ -36,7 +36,7 @@ class Deciding:
     """The copy of a scheduler."""
 
     def __init__(self, begin: Begin) -> None:
-        self._scheduler = Scheduler(live_policy(begin.policy), Cluster(()), seed=begin.seed)
+        self._scheduler = Scheduler(live_policy(begin.policy), Cluster(()))
         self._scheduler.take_over(unpack(begin.state))
         self._scheduler.memory = unpack(begin.memory)
         self._memory: object = None

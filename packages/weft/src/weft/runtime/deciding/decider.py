@@ -40,8 +40,8 @@ BACKLOG = 2_000  # undecided events, beside one per job, after which the copy st
 class PolicyFailed(EngineError):  # noqa: N818 - as the others
     """A policy gave no plan; `trace` is where it went wrong, if it lived to tell."""
 
-    def __init__(self, what: str, *, hint: str = "", trace: str = "") -> None:
-        super().__init__(what, hint=hint)
+    def __init__(self, what: str, *, trace: str = "") -> None:
+        super().__init__(what)
         self.trace = trace
 
 
@@ -113,10 +113,8 @@ class InWorker:
     A decision may take `limit_s` seconds, and the process `memory_gb` of address space.
     """
 
-    def __init__(
-        self, seed: int = 0, *, limit_s: float = LIMIT_S, memory_gb: float = MEMORY_GB
-    ) -> None:
-        self._seed, self._limit_s, self._memory_gb = seed, limit_s, memory_gb
+    def __init__(self, *, limit_s: float = LIMIT_S, memory_gb: float = MEMORY_GB) -> None:
+        self._limit_s, self._memory_gb = limit_s, memory_gb
         self._events: list[TimedEvent] = []
         self._worker: asyncio.subprocess.Process | None = None
         self._begun = False
@@ -212,7 +210,7 @@ class InWorker:
         await self.start()
         if not self._begun:
             memory = pack(scheduler.memory)
-            self._send(Begin(_state(scheduler), policy, memory, self._seed))
+            self._send(Begin(_state(scheduler), policy, memory))
             self._begun = True
             await self._receive()
         self._backlog = BACKLOG + len(scheduler.state.table)

@@ -27,7 +27,6 @@ class Begin:
     state: bytes
     policy: PartSpec
     memory: bytes
-    seed: int
 
 
 @frozen

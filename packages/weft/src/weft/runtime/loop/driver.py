@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from weft.core.asleep.rules import rules_of
 from weft.core.errors import EngineError, UnknownName
@@ -119,7 +118,6 @@ class Driver:
         *,
         policy: Described | None = None,
         knowledge: Callable[[], Knowledge] = Knowledge,
-        seed: int = 0,
         snapshot_every: int = 5_000,
         seconds: Seconds = time.monotonic,
         end_unknown: bool = False,
@@ -127,10 +125,13 @@ class Driver:
     ) -> None:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
-        more: dict[str, Any] = {"seed": seed, "stops": rules_of(engine.stops)}
-        more |= {"journal": self._note, "early_rounds": True}
         self._make = lambda: Scheduler(
-            live_policy(FIFO), Cluster(()), knowledge=knowledge(), **more
+            live_policy(FIFO),
+            Cluster(()),
+            knowledge=knowledge(),
+            journal=self._note,
+            stops=rules_of(engine.stops),
+            early_rounds=True,
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = SnapshotSaver(store, snapshot_every), Archive(store.ended)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +62,8 @@ class SharingGuard(Repeated):
     every_s = EVERY_S
     trouble = "sharing is not watched now"
 
-    def __init__(self, driver: Driver, seconds: Callable[[], float] = time.time) -> None:
-        self._driver, self._seconds = driver, seconds
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
         self._devices: dict[Device, DeviceControl] = {}
         self._frozen: set[Attempt] = set()
         self._reports: dict[Attempt, _LastReport] = {}
@@ -118,7 +118,7 @@ class SharingGuard(Repeated):
         if not there and not self._devices:
             return
         seen = await asyncio.to_thread(self._measure, there)
-        now = self._seconds()
+        now = time.time()
         frozen: set[Attempt] = set()
         for device, rows in there.items():
             if any(attempt not in seen for attempt in rows):

@@ -24,9 +24,9 @@ PIECE_S = 0.005  # worked on before others have their turn
 class RequestPurse:
     """The budget of one request; `pause` and `take` refuse it with 422 once that is nothing."""
 
-    def __init__(self, scope: Scope | None = None, cpu_s: float = CPU_S, rows: int = ROWS) -> None:
+    def __init__(self, scope: Scope | None = None, cpu_s: float = CPU_S) -> None:
         self._scope = {} if scope is None else scope
-        self._cpu_s, self._rows = cpu_s, rows
+        self._cpu_s = cpu_s
         self.spent_s, self.taken = 0.0, 0
         self.step_began = time.thread_time()
 
@@ -45,8 +45,8 @@ class RequestPurse:
     def take(self, rows: int, what: str, hint: str, field: str = "") -> None:
         """Pay for that many rows, before they are made."""
         self.taken += rows
-        if self.taken > self._rows:
-            raise HttpProblem(422, f"{what} more than {self._rows:,} together", hint, field)
+        if self.taken > ROWS:
+            raise HttpProblem(422, f"{what} more than {ROWS:,} together", hint, field)
 
     async def pause(self) -> None:
         """Give others a turn if this one has lasted a while; to be called within every loop."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.model.job import AT_ONCE, After, JobId
 from weft.service.access.tokens import Caller
-from weft.service.budget.purse import RequestPurse, request_purse
+from weft.service.budget.purse import request_purse
 from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_names import JobNames
 from weft.service.requests.job_file import JobFile
@@ -22,9 +22,9 @@ class AwaitedJobs:
     multiplied.
     """
 
-    def __init__(self, names: JobNames, who: Caller, purse: RequestPurse | None = None) -> None:
+    def __init__(self, names: JobNames, who: Caller) -> None:
         self._names, self._who = names, who
-        self._purse = request_purse() if purse is None else purse
+        self._purse = request_purse()
         self._known: dict[str, list[JobId]] = {}
         self._afters: dict[Key, After] = {}
 

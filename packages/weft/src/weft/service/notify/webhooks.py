@@ -152,12 +152,9 @@ class Hook:
 class Hooks:
     """Every hook, in the file `path`; None keeps them in memory."""
 
-    def __init__(
-        self, path: Path | None, mail: MailServer | None = None, *, pause_s: float = FIRST_PAUSE_S
-    ) -> None:
+    def __init__(self, path: Path | None, mail: MailServer | None = None) -> None:
         self._path = path
         self._mail = mail
-        self._pause_s = pause_s
         rows = read_private(path) if path is not None else None
         self._hooks = _read(path, rows) if rows is not None else {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -220,7 +217,7 @@ class Hooks:
                 self._hooks[name] = replace(hook, seq=seq)
 
     async def _tell(self, hook: Hook, seq: int, at: float, change: StateChange) -> None:
-        pause = self._pause_s
+        pause = FIRST_PAUSE_S
         for attempt in range(1, TRIES + 1):
             loop = asyncio.get_running_loop()
             why = await loop.run_in_executor(self._threads, self._send, hook, seq, at, change)

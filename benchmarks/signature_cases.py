@@ -111,7 +111,7 @@ def filled(placer: str, trace: Trace) -> float:
 def _fill(placer: str, seed: list[int]) -> float:
     rng = np.random.default_rng(seed)
     nodes = 8
-    tasks = [fill.Task(gpus, share, 8.0 * gpus * share, 0.0, ()) for gpus, share in SHAPES]
+    tasks = [fill.PodDemand(gpus, share, 8.0 * gpus * share, 0.0, ()) for gpus, share in SHAPES]
     pool = fill.Pool(
         "v100",
         np.arange(nodes),
@@ -134,7 +134,7 @@ def worst_tenant(policy: str, trace: Trace) -> float:
     """Mean minutes by which jobs of the worst-off tenant end later than in a private cluster."""
     how = policy.partition(" ")[0]
     nodes = dict.fromkeys(cells.SHAPES, cells.OWN)
-    added = cells.added_waits(trace, cells.Together(), nodes)
+    added = cells.added_waits(trace, cells.CapacityScheduler(), nodes)
     return 1.0 + max(float(wait.mean()) for wait in added[how]) / 60.0
 
 

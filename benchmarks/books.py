@@ -61,8 +61,8 @@ OF_PROCESS = (
     "long_turns",
     "requests_refused",
 )
-# What a start changes by itself: it decides again, by the same policy, a moment later.
-KEPT = ("/accounting", "/accounting/shares", "/quotas", "/reservations")
+# After a start it is decided again: jobs may start and stop, but what was used and due stays.
+KEPT = ("id", "tenant", "submitted", "ended", "gpu_seconds", "entitled_gpu_seconds", "weight")
 CLOSE = 1e-9
 STEP_S = 400.0
 Shown = dict[str, Any]
@@ -292,7 +292,11 @@ async def _live_through(
 
 
 def _accounts(shown: Shown) -> Shown:
-    return {path: of for path, of in shown.items() if path.split("?")[0].endswith(KEPT)}
+    books = shown[f"{API}/accounting?limit=1000"]
+    return {
+        part: [{name: row[name] for name in KEPT if name in row} for row in books[part]]
+        for part in ("tenants", "jobs")
+    }
 
 
 def compare_books(folder: Path, steps: int, seed: int) -> Comparison:

@@ -108,7 +108,7 @@ class ObjectCheckpoints:
         raise OSError(f"{self.url} is claimed by others again and again")
 
     def _read_claim(self, number: int) -> dict[str, Any]:
-        """Who claimed the place; `TrainError` for what is no claim, and for another tenant's."""
+        """Return who claimed the place; `TrainError` for no claim, or another tenant's."""
         name = f"claim-{number:09d}"
         try:
             holder = json.loads(self._fs.cat_file(self._at(name), end=LONGEST))

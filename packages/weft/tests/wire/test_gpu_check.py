@@ -41,7 +41,8 @@ def test_the_first_call_that_fails_is_named_with_the_librarys_words(call: str) -
     assert open_gpu(Cuda(call, 999)) == f"{call} answered 999 (unknown)"
 
 
-def test_a_gpu_that_others_fill_or_have_for_themselves_is_not_to_blame() -> None:
+def test_a_gpu_that_others_use_is_not_to_blame() -> None:
+    assert open_gpu(Cuda("cuInit", 807)) == ""
     assert open_gpu(Cuda("cuMemAlloc_v2", 2)) == ""
     assert open_gpu(Cuda("cuDevicePrimaryCtxRetain", 46)) == ""
 

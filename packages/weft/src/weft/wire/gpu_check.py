@@ -23,8 +23,8 @@ LIMIT_S = 30.0
 BYTES, PATTERN = 64 << 20, 0x5EED5EED
 OPEN = (sys.executable, "-P", "-m", "weft.wire.gpu_check")
 NOT_TRIED = 3  # exit code
-# No room, or another process has it for itself: the device answers.
-IN_USE = (2, 46)
+# No room, another process has it for itself, or it is the MPS server that fails.
+NOT_THE_GPU = (2, 46, *range(805, 811))
 
 
 def check_gpus(
@@ -80,7 +80,7 @@ def open_gpu(cuda: Any) -> str:
     }
     for name, arguments in calls.items():
         code = int(cuda[name](*arguments))
-        if code in IN_USE:
+        if code in NOT_THE_GPU:
             return ""
         if code != 0:
             return f"{name} answered {code} ({_describe(cuda, code)})"

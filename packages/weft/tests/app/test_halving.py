@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import permutations
 from math import nan
 
-from weft.app.search.halving import best_of, find_behind, value_at
+from weft.app.search import halving
+from weft.app.search.halving import Behind, Curve, best_of, rungs, values_at
 from weft.core.model.search import SearchKind, SearchTerms
 
 ASHA = SearchTerms(SearchKind.ASHA, "loss", eta=2)
+
+
+def find_behind(curves: Mapping[str, Curve], search: SearchTerms) -> dict[str, Behind]:
+    """Those behind, of trials with these curves."""
+    steps = rungs(search)
+    reached = {trial: values_at(curve, steps) for trial, curve in curves.items()}
+    return halving.find_behind(reached, search)
 
 
 def flat(*values: float, steps: int = 1) -> dict[str, list[tuple[float, float]]]:
@@ -62,7 +71,23 @@ def test_what_is_no_number_is_worst_and_ties_go_to_the_first() -> None:
 def test_a_rung_between_two_reports_takes_the_later_one_and_keeps_it() -> None:
     curve = [(5.0, 0.5), (10.0, 0.4), (5.0, 0.6)]
 
-    assert (value_at(curve, 1.0), value_at(curve, 6.0), value_at(curve, 11.0)) == (0.5, 0.4, None)
+    assert values_at(curve, [1.0, 6.0, 11.0]) == (0.5, 0.4)
+
+
+def test_each_point_of_a_curve_is_looked_at_once_however_many_rungs_there_are() -> None:
+    class Counted(list[tuple[float, float]]):
+        looked = 0
+
+        def __iter__(self) -> Iterator[tuple[float, float]]:
+            for point in super().__iter__():
+                Counted.looked += 1
+                yield point
+
+    steps = rungs(ASHA)
+    curve = Counted([(0.0, 1.0)] * 239 + [(1e15, 2.0)])
+
+    assert values_at(curve, steps) == (2.0,) * sum(step <= 1e15 for step in steps)
+    assert Counted.looked == len(curve)
 
 
 def test_the_order_in_which_trials_are_told_changes_nothing() -> None:

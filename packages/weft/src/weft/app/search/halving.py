@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from weft.core.model.search import SearchTerms
 from weft.frozen import frozen
 
 Curve = Sequence[tuple[float, float]]  # steps and values, in the order in which they came
 MOST_RUNGS = 64
+T = TypeVar("T", bound=str)
 
 
 @frozen
@@ -35,29 +37,42 @@ class Behind:
         )
 
 
-def find_behind(curves: Mapping[str, Curve], search: SearchTerms) -> dict[str, Behind]:
-    """The trials that should give way to others, and the first rung at which each fell behind."""
-    behind: dict[str, Behind] = {}
-    step = search.first
-    for _ in range(MOST_RUNGS):
-        at = {
-            trial: value
-            for trial, curve in curves.items()
-            if (value := value_at(curve, step)) is not None
-        }
+def find_behind(reached: Mapping[T, Sequence[float]], search: SearchTerms) -> dict[T, Behind]:
+    """The trials that should give way to others, and the first rung at which each fell behind.
+
+    `reached` has the values of each trial at the rungs that it came to.
+    """
+    behind: dict[T, Behind] = {}
+    for place, step in enumerate(rungs(search)):
+        at = {trial: values[place] for trial, values in reached.items() if len(values) > place}
         if len(at) < 2:
             break
         order = sorted(at, key=lambda trial: (rank(at[trial], search), trial))
         stay = math.ceil(len(order) / search.eta)
         for trial in order[stay:]:
-            behind.setdefault(trial, Behind(step, at[trial], at[order[stay - 1]], len(order)))
-        step *= search.eta
+            if trial not in behind:
+                behind[trial] = Behind(step, at[trial], at[order[stay - 1]], len(order))
     return behind
 
 
-def value_at(curve: Curve, step: float) -> float | None:
-    """The first value that came at this step or a later one; None if none has come."""
-    return next((value for at, value in curve if at >= step), None)
+def rungs(search: SearchTerms) -> list[float]:
+    """The steps at which trials are compared."""
+    steps = [search.first]
+    while len(steps) < MOST_RUNGS:
+        steps.append(steps[-1] * search.eta)
+    return steps
+
+
+def values_at(curve: Curve, steps: Sequence[float]) -> tuple[float, ...]:
+    """The first value that came at each of the steps or a later one, as far as the curve goes.
+
+    `steps` are in order, so that each point is looked at once, however many steps there are.
+    """
+    values: list[float] = []
+    for at, value in curve:
+        while len(values) < len(steps) and at >= steps[len(values)]:
+            values.append(value)
+    return tuple(values)
 
 
 def rank(value: float, search: SearchTerms) -> float:

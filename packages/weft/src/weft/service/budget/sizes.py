@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from weft.core.model.cluster import count_machines
 from weft.plural import say_gpus
 from weft.service.http.replies import HttpProblem
-from weft.service.requests.job_file import NAMED, JobFile
+from weft.service.requests.job_file import NAMED, JobFile, search_of
 from weft.service.requests.sweep import MOST_OF_A_SWEEP, combinations
 
 MOST_EXPANDED = 32 << 20  # characters of all jobs of a sweep
@@ -20,7 +20,8 @@ def check_sweep(body: JobFile) -> None:
     if body.sweep is None:
         return
     names: Counter[str] = Counter()
-    plain = 0
+    search = search_of(body)
+    plain = 0 if search is None else len(search.body)  # each job keeps it
     for text in _texts(body):
         plain += len(text)
         names.update(NAMED.findall(text))

@@ -129,10 +129,10 @@ def test_equal_values_and_lone_policies_have_no_best() -> None:
     assert "★" not in page(result(outcome()))
 
 
-def test_seeds_become_a_mean_and_a_spread() -> None:
+def test_seeds_become_a_mean_and_half_its_interval() -> None:
     text = page(result(outcome("fifo", 2.0), outcome("fifo", 4.0), seeds=(0, 1)))
 
-    assert '3<small class="spread">± 1.41</small>' in text
+    assert '3<small class="spread">± 12.7</small>' in text
     assert "over 2 seeds" in text
 
 

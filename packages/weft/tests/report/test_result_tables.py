@@ -10,13 +10,16 @@ import weft
 from weft.cli.main import cli
 from weft.formulas.statistics import differs, interval
 from weft.report.tables import result_tables
+from weft.report.units import duration, number, percent
 
 POLICIES = ["fifo", "fifo:backfill=true", "srtf"]
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("width", [80, 100])
-def test_every_policy_has_a_row_and_nothing_is_cut(width: int) -> None:
-    tables = result_tables(weft.compare("tiny-20", POLICIES).outcomes, width)
+def test_every_policy_has_a_row_and_nothing_is_cut(width: int, seeds: int) -> None:
+    result = weft.compare("philly", POLICIES, "2x4:v100", jobs=20, seeds=seeds)
+    tables = result_tables(result.outcomes, width)
 
     screen = Console(width=width, no_color=True)
     with screen.capture() as capture:
@@ -38,6 +41,38 @@ def test_the_interval_is_of_pairs_and_not_of_means() -> None:
     noisy, less = [10.0, 20.0, 30.0], [9.0, 19.0, 29.0]
 
     assert interval(noisy, less) == (1.0, 0.0)
+
+
+def test_means_of_several_seeds_have_half_their_interval() -> None:
+    several, single = (
+        weft.compare("philly", ["fifo"], "2x4:v100", jobs=20, seeds=seeds) for seeds in (3, 1)
+    )
+    mean, half = several.interval("fifo", "utilization")
+    screen = Console(width=500, no_color=True)
+
+    with screen.capture() as capture:
+        screen.print(*result_tables(several.outcomes, 500), sep="\n")
+    with screen.capture() as alone:
+        screen.print(*result_tables(single.outcomes, 500), sep="\n")
+
+    assert f"{100 * mean:.0f} ± {100 * half:.0f} %" in capture.get()
+    assert "±" not in alone.get()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (duration(0.02, 0.001), "72 ± 3.6 s"),
+        (duration(0.5, 0.25), "30 ± 15 min"),
+        (duration(5.0, 1.25), "5 ± 1.2 h"),
+        (duration(96.0, 2.4), "4 ± 0.1 d"),
+        (percent(0.61, 0.043), "61 ± 4.3 %"),
+        (percent(0.061, 0.0), "6.1 %"),
+        (number(1234.0, 120.0), "1,234 ± 120"),
+    ],
+)
+def test_half_an_interval_has_the_unit_of_its_mean(text: str, expected: str) -> None:
+    assert text == expected
 
 
 def test_csv_has_a_row_for_each_policy_and_metric_with_its_interval() -> None:

@@ -190,7 +190,7 @@ def _describe_predictor(label: str) -> str:
 def _table_note(result: Result) -> str:
     spread = ""
     if len(result.seeds) > 1:
-        spread = f" Mean ± standard deviation over {len(result.seeds)} seeds."
+        spread = f" Mean ± half its 95 % interval over {len(result.seeds)} seeds."
     sure = ", if that holds seed by seed" * (len(result.seeds) > 1)
     star = f"★ best of its column{sure}; less is better, except utilisation."
     star *= len(result.outcomes) > 1

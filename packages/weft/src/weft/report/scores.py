@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
-from weft.formulas.statistics import differs, interval
+from weft.formulas.statistics import differs, interval, mean_interval
 from weft.report.figures import line_of
 from weft.report.units import HOUR, fix_digits, human, unit_for
 from weft.sim.result import Outcome, Outcomes
@@ -200,7 +200,7 @@ def _cell(text: str, values: Sequence[float], *, best: bool) -> str:
     star = '<span class="star" title="best of the column">★</span>' if best else ""
     spread = ""
     if len(values) > 1 and _all(values):
-        spread = f'<small class="spread">± {fix_digits(stdev(values))}</small>'
+        spread = f'<small class="spread">± {fix_digits(mean_interval(values)[1])}</small>'
     mark = ' class="best"' if best else ""
     return f"<td{mark}>{star}{text}{spread}</td>"
 

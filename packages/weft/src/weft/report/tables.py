@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.formulas.metrics import METRICS, Columns, Metric, Unit
-from weft.formulas.statistics import differs
+from weft.formulas.statistics import differs, mean_interval
 from weft.report.units import duration, number, percent
 
 MOST_POLICY = 34
@@ -33,16 +33,16 @@ def choose_columns(which: Columns) -> tuple[Metric, ...]:
 
 
 COLUMNS = choose_columns("main")
-_WRITE: Mapping[Unit, Callable[[float], str]] = {
+_WRITE: Mapping[Unit, Callable[[float, float], str]] = {
     "hours": duration,
     "percent": percent,
     "plain": number,
 }
 
 
-def write_metric(metric: Metric, value: float) -> str:
-    """A value as a table has it."""
-    return _WRITE[metric.unit](value)
+def write_metric(metric: Metric, value: float, half: float = 0.0) -> str:
+    """A value as a table has it, with half its interval if that is not 0."""
+    return _WRITE[metric.unit](value, half)
 
 
 def result_tables(
@@ -50,7 +50,8 @@ def result_tables(
 ) -> list[Table]:
     """One row per policy; what `width` has no room for follows below in tables of the same rows.
 
-    The best of each metric is in bold green with a star, if it holds over the seeds.
+    The best of each metric is in bold green with a star, if it holds over the seeds. Of several
+    seeds there is half the 95 % interval of each mean.
     """
     columns = choose_columns(which)
     means = {
@@ -113,14 +114,17 @@ def _cell(
     policy: str,
     outcomes: Mapping[str, Sequence[Scored]],
 ) -> Text:
-    text = write_metric(column, means[policy][column.name])
+    mean = means[policy][column.name]
+    text = write_metric(column, mean)
+    half = mean_interval([scored.metrics[column.name] for scored in outcomes[policy]])[1]
+    shown = write_metric(column, mean, half)
     everyone = [row[column.name] for row in means.values()]
     if len({write_metric(column, value) for value in everyone}) == 1:
-        return Text(f"{text}  ")
+        return Text(f"{shown}  ")
     best = min(everyone) if column.better == "less" else max(everyone)
     if write_metric(column, best) == text and _beats_all(column, policy, outcomes):
-        return Text(f"{text} *", style="bold green")
-    return Text(f"{text}  ")
+        return Text(f"{shown} *", style="bold green")
+    return Text(f"{shown}  ")
 
 
 def _beats_all(column: Metric, policy: str, outcomes: Mapping[str, Sequence[Scored]]) -> bool:

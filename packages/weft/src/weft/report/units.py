@@ -6,27 +6,34 @@ import math
 from typing import NamedTuple
 
 
-def duration(hours: float) -> str:
-    """`42 s`, `7.3 min`, `5.61 h` or `12.4 d`."""
+def duration(hours: float, half: float = 0.0) -> str:
+    """`42 s`, `7.3 min`, `5.61 ± 0.2 h` or `12.4 d`; `half` is of an interval, 0 for none."""
     seconds = hours * 3600.0
     if seconds < 100:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.3g}{_spread(half * 3600.0)} s"
     if seconds < 5400:
-        return f"{seconds / 60:.3g} min"
+        return f"{seconds / 60:.3g}{_spread(half * 60.0)} min"
     if hours < 72:
-        return f"{hours:.3g} h"
-    return f"{hours / 24:.3g} d"
+        return f"{hours:.3g}{_spread(half)} h"
+    return f"{hours / 24:.3g}{_spread(half / 24)} d"
 
 
-def percent(fraction: float) -> str:
-    """`61 %`, with a decimal where it matters."""
-    value = 100.0 * fraction
-    return f"{value:.1f} %" if value < 10 else f"{value:.0f} %"
+def percent(fraction: float, half: float = 0.0) -> str:
+    """`61 %`, with a decimal where it matters, or `61 ± 4 %`."""
+    value, spread = 100.0 * fraction, _spread(100.0 * half)
+    return f"{value:.1f}{spread} %" if value < 10 else f"{value:.0f}{spread} %"
 
 
-def number(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def number(value: float, half: float = 0.0) -> str:
+    """Three digits that count, and `± 0.2` where there is an interval."""
+    return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}") + _spread(half)
+
+
+def _spread(half: float) -> str:
+    """Half an interval in two digits, nothing for 0."""
+    if not half:
+        return ""
+    return f" ± {half:,.0f}" if half >= 10 else f" ± {half:.2g}"
 
 
 # Seconds as people read them: in s, min, h or d.

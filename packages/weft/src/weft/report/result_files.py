@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ def read_runs(path: Path, gpus: float | None = None) -> list[SimRun]:
 
 
 def _read_json(result: Mapping[str, Any], gpus: float | None) -> Iterator[SimRun]:
+    if "loads" in result:
+        for each in result["loads"]:
+            for run in _read_json(each, gpus):
+                yield replace(run, name=f"{run.name} load {each['load']}")
+        return
     seeds = len(result.get("seeds", (0,)))
     for policy, whole in result["policies"].items():
         several = whole.get("by_seed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,6 +201,29 @@ class OutputOptions:
     def no_bar(self) -> bool:
         """True if nothing shows how far it is, as for what programs read."""
         return self.quiet or self.as_json or self.csv
+
+
+def read_loads(text: str, load: float | None) -> list[float | None]:
+    """The loads to compare at; the one of --load, or None for the workload's own, without any."""
+    from weft.core.errors import InvalidConfig
+
+    if not text:
+        return [load]
+    if load is not None:
+        raise InvalidConfig("--load and --loads are both given", hint="give one of them")
+    loads: list[float | None] = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = 0.0
+        if not 0.0 < value < inf or value in loads:
+            raise InvalidConfig(
+                f"--loads: {part[:100]!r} is not a number above 0, or is there twice",
+                hint="for example 0.7,1.0,1.3",
+            )
+        loads.append(value)
+    return loads
 
 
 def read_weights(text: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ import csv
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,11 @@ from weft.service.responses.answers import Comparison, NeverStarts, Outlook, Sta
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from weft.cli.options.shared import Columns
     from weft.cli.options.simulation import OutputOptions
     from weft.sim.result import Result
+
+CSV_COLUMNS = ("policy", "metric", "mean", "half_interval95", "seeds")
 
 
 def check_output(output: OutputOptions) -> None:
@@ -46,31 +49,63 @@ def check_output(output: OutputOptions) -> None:
 
 def show_result(result: Result, output: OutputOptions) -> None:
     """A table, or one JSON object; and a report if one was asked for."""
-    report = output.report
-    if report is not None:
-        from weft.report.html import write_report
-
-        with user_errors():
-            write_report(result, report, command=shlex.join(["weft", *sys.argv[1:]]))
+    _write_report(result, output.report)
     if output.as_json:
         values = result.as_dict(per_job=output.per_job, timing=output.timing)
         typer.echo(json.dumps(values, indent=1))
-        return
-    if output.csv:
+    elif output.csv:
         rows = csv.writer(sys.stdout, lineterminator="\n")
-        rows.writerow(("policy", "metric", "mean", "half_interval95", "seeds"))
-        for policy, outcomes in result.outcomes.items():
-            for metric in outcomes[0].metrics:
-                middle, half = result.interval(policy, metric)
-                rows.writerow((policy, metric, middle, half, len(outcomes)))
-        return
-    from rich.console import Console
+        rows.writerow(CSV_COLUMNS)
+        rows.writerows(_csv_rows(result))
+    else:
+        _print_tables(result, output.report, output.columns)
 
+
+def show_loads(results: Mapping[float | None, Result], output: OutputOptions) -> None:
+    """Show each load: in one JSON object, CSV with one more column or tables; a report each."""
+    report = output.report
+    paths = {
+        load: None if report is None else report.with_name(f"{report.stem}-{load}{report.suffix}")
+        for load in results
+    }
+    for load, result in results.items():
+        _write_report(result, paths[load])
+    if output.as_json:
+        each = [
+            {"load": load, **result.as_dict(per_job=output.per_job, timing=output.timing)}
+            for load, result in results.items()
+        ]
+        typer.echo(json.dumps({"loads": each}, indent=1))
+    elif output.csv:
+        rows = csv.writer(sys.stdout, lineterminator="\n")
+        rows.writerow(("load", *CSV_COLUMNS))
+        for load, result in results.items():
+            rows.writerows((load, *row) for row in _csv_rows(result))
+    else:
+        for load, result in results.items():
+            _print_tables(result, paths[load], output.columns)
+
+
+def _write_report(result: Result, path: Path | None) -> None:
+    if path is not None:
+        from weft.report.html import write_report
+
+        with user_errors():
+            write_report(result, path, command=shlex.join(["weft", *sys.argv[1:]]))
+
+
+def _csv_rows(result: Result) -> Iterator[tuple[str | float, ...]]:
+    for policy, outcomes in result.outcomes.items():
+        for metric in outcomes[0].metrics:
+            yield policy, metric, *result.interval(policy, metric), len(outcomes)
+
+
+def _print_tables(result: Result, report: Path | None, columns: Columns) -> None:
     from weft.report.tables import result_tables
 
     console = Console(highlight=False)
     console.print(_headline(result))
-    console.print(*result_tables(result.outcomes, console.width, output.columns), sep="\n")
+    console.print(*result_tables(result.outcomes, console.width, columns), sep="\n")
     for remark in _remarks(result):
         console.print(remark, style="yellow", markup=False)
     if report is not None:

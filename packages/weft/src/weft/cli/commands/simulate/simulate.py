@@ -9,9 +9,9 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.options.shared import options_from_fields
-from weft.cli.options.simulation import OutputOptions, SimulationOptions
+from weft.cli.options.simulation import OutputOptions, SimulationOptions, read_loads
 from weft.cli.view.errors import user_errors
-from weft.cli.view.results import check_output, show_result
+from weft.cli.view.results import check_output, show_loads, show_result
 from weft.cli.view.screen import progress_bars
 
 
@@ -62,6 +62,14 @@ def compare(
     seeds: Annotated[
         int, typer.Option(help="How many seeds, from --seed on.", min=1, max=1000)
     ] = 1,
+    loads: Annotated[
+        str,
+        typer.Option(
+            help="Compare at each of these offered loads: 0.7,1.0,1.3 (built-in workloads). "
+            "JSON and CSV have all of them, a --report is written for each.",
+            metavar="LOAD,...",
+        ),
+    ] = "",
     processes: Annotated[
         int | None, typer.Option(help="Parallel processes; default: one per core.", min=1)
     ] = None,
@@ -92,6 +100,7 @@ def compare(
 
     with user_errors():
         check_output(output)
+        offered = read_loads(loads, options.load)
         base = options.setup(DEFAULT[0])
         if keep is not None and on:
             raise InvalidConfig("--keep and --on: runs are kept on this machine alone")
@@ -105,8 +114,14 @@ def compare(
             for s in range(base.seed, base.seed + seeds)
         ]
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
-        with progress_bars(labels, quiet=output.no_bar) as progress:
-            result = run_all(setups, processes=processes, progress=progress, on=on, run=run)
+        results = {}
+        for load in offered:
+            at = [replace(setup, load=load) for setup in setups]
+            with progress_bars(labels, quiet=output.no_bar) as progress:
+                results[load] = run_all(at, processes=processes, progress=progress, on=on, run=run)
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)
-    show_result(result, output)
+    if loads:
+        show_loads(results, output)
+    else:
+        show_result(results[options.load], output)

@@ -40,6 +40,7 @@ from weft.engines.kubernetes.nodes import (
     SLICES,
     class_of,
     device_of,
+    has_labels,
     machine_of,
     read_nodes,
     with_slices,
@@ -90,7 +91,7 @@ class NodeReader:
     rack_label: str = RACK
     keep_cpus: float = 0.0
     keep_mem_gb: float = 0.0
-    labels: str = ""
+    labels: tuple[str, ...] = ()
     file: Path | None = None
 
 
@@ -157,9 +158,10 @@ class KubernetesCluster:
             self._slices = Watching(self._api, SLICES)
             self._start_slices(self._slices)
         if self._machines.file is not None:
-            self._listed = read_nodes(self._machines.file)
+            listed, labels = read_nodes(self._machines.file), self._machines.labels
+            self._listed = [node for node in listed if has_labels(node, labels)]
         else:
-            self._nodes = Watching(self._api, NODES, self._machines.labels)
+            self._nodes = Watching(self._api, NODES, ",".join(self._machines.labels))
             try:
                 self._nodes.start()
             except ApiError as error:

@@ -15,8 +15,21 @@ from weft.engines.fleet.engine import FleetEngine
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
 from weft.engines.kubernetes.cluster import KubernetesCluster, NodeReader
-from weft.engines.kubernetes.namespaces import NAMESPACE, read_classes, read_names, read_tenants
-from weft.engines.kubernetes.nodes import DEVICE, RACK, class_of, read_devices
+from weft.engines.kubernetes.namespaces import (
+    ACCOUNT,
+    NAMESPACE,
+    read_classes,
+    read_names,
+    read_tenants,
+)
+from weft.engines.kubernetes.nodes import (
+    DEVICE,
+    RACK,
+    class_of,
+    read_devices,
+    read_labels,
+    read_taints,
+)
 from weft.engines.kubernetes.pods import (
     ADDRESSES,
     PLACES,
@@ -92,7 +105,7 @@ class KubernetesEngine(FleetEngine):
             rack_label=self.rack_label or RACK,
             keep_cpus=self.keep_cpus,
             keep_mem_gb=self.keep_mem_gb,
-            labels=self.labels,
+            labels=read_labels(self.labels),
             file=Path(self.nodes_file) if self.nodes_file else None,
         )
         tenants = self._read_tenants(site)
@@ -119,6 +132,12 @@ class KubernetesEngine(FleetEngine):
                 f"device is {self.device!r}, and the cluster's scheduler allocates what is claimed",
                 hint="write place=selector beside it",
             )
+        for name, text in (("account", self.account), ("pull_secret", self.pull_secret)):
+            if text and not ACCOUNT.fullmatch(text):
+                raise InvalidConfig(f"{name} is {text!r}", hint="a name as Kubernetes takes it")
+        for name, kept in (("keep_cpus", self.keep_cpus), ("keep_mem_gb", self.keep_mem_gb)):
+            if not kept >= 0.0:
+                raise InvalidConfig(f"{name} is {kept:g}", hint=f"{name} is 0 or more")
         mounts = read_mounts(self.mounts, self.state)
         self._check_mounts(mounts, "mounts")
         check_names(self.pass_env)
@@ -132,7 +151,7 @@ class KubernetesEngine(FleetEngine):
             mounts=mounts,
             place=self.place,
             address=self.address,
-            tolerate=tuple(filter(None, self.tolerate.split("+"))),
+            tolerate=read_taints(self.tolerate),
             account=self.account,
             pull_secret=self.pull_secret,
             priority_classes=read_classes(self.priority_class),

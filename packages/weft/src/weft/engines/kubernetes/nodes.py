@@ -33,6 +33,7 @@ KIND_LABELS = (
     "k8s.amazonaws.com/accelerator",
     "node.kubernetes.io/instance-type",
 )
+LABEL = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!?=)([\w.-]*))?")
 UNITS = {
     "": 1.0,
     "m": 1e-3,
@@ -97,6 +98,40 @@ def health_of(node: Object, tolerated: Collection[str]) -> tuple[NodeHealth, str
         if key not in tolerated and effect in ("NoSchedule", "NoExecute"):
             return NodeHealth.DRAINING, f"tainted {key}:{effect}; `tolerate={key}` ignores that"
     return NodeHealth.UP, ""
+
+
+def read_labels(text: str) -> tuple[str, ...]:
+    """Labels of nodes, joined by `+`."""
+    labels = tuple(filter(None, re.split("[+,]", text)))
+    for label in labels:
+        if not LABEL.fullmatch(label):
+            hint = "write KEY=VALUE or KEY, and KEY!=VALUE or !KEY for nodes without it"
+            raise InvalidConfig(f"labels has {label!r}", hint=hint)
+    return labels
+
+
+def read_taints(text: str) -> tuple[str, ...]:
+    """Keys of taints, joined by `+`."""
+    keys = tuple(filter(None, text.split("+")))
+    for key in keys:
+        if not re.fullmatch(r"[A-Za-z0-9][\w./-]*", key):
+            raise InvalidConfig(
+                f"tolerate has {key!r}", hint="write the taint's key alone, without value or effect"
+            )
+    return keys
+
+
+def has_labels(node: Object, wanted: Iterable[str]) -> bool:
+    """True if the node has these labels, by the rules of Kubernetes' own selectors."""
+    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    for text in wanted:
+        if (match := LABEL.fullmatch(text)) is None:
+            return False
+        absent, key, sign, value = match.groups()
+        there = labels.get(key) == value if sign else key in labels
+        if there == ("!" in (absent + (sign or ""))):
+            return False
+    return True
 
 
 def read_devices(text: str) -> tuple[str, ...]:

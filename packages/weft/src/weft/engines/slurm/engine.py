@@ -72,6 +72,11 @@ class SlurmEngine(FleetEngine):
             raise InvalidConfig(
                 f"slurm: mode is {self.mode!r}", hint=f"mode is one of {', '.join(MODES)}"
             )
+        if self.time_min < 0:
+            raise InvalidConfig(
+                f"slurm: time_min is {self.time_min}",
+                hint="write minutes; 0 leaves the limit to the partition",
+            )
         person = self._submits_as_person()
         wishes = SbatchOptions(
             python=self.python or sys.executable,

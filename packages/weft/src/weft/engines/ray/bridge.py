@@ -146,7 +146,10 @@ class Carrier:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh = path.with_name(f".{path.name}.{os.getpid()}")
             with fresh.open("wb") as out:
-                while piece := self.cluster.call(node, "read", str(path), out.tell(), MOST):
+                # As long as it was listed: its job may go on writing forever.
+                while (left := size - out.tell()) > 0 and (
+                    piece := self.cluster.call(node, "read", str(path), out.tell(), min(MOST, left))
+                ):
                     out.write(piece)
             fresh.chmod(mode)
             os.utime(fresh, ns=(at, at))

@@ -20,7 +20,7 @@ from typing import TypeGuard
 
 from weft.base.errors import WireError
 from weft.wire.attempt import SHELLS, TAG, TERMINAL, short_path
-from weft.wire.processes import descendants, find_port, find_tagged
+from weft.wire.processes import descendants, find_port, find_tagged, user_of
 
 REQUEST, DOOR = "session.json", "door.json"
 DOOR_ADDRESS = "WEFT_DOOR_ADDRESS"  # how the service reaches a node whose name it may not know
@@ -75,7 +75,8 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def find_inside(folder: Path, wish: str, roots: Sequence[int]) -> Streams | str:
     """Streams of `terminal`, `shell` or `port N` in an attempt of this machine; else why not.
 
-    Ports are those of `roots`, of processes below them and of all that have the attempt's name.
+    Ports are those of `roots`, of processes below them and of all that have the attempt's name and
+    are of their users: anyone on the machine can give a process of his own that name.
     """
     what, _, port = wish.partition(" ")
     if what == "port":
@@ -90,7 +91,9 @@ async def find_inside(folder: Path, wish: str, roots: Sequence[int]) -> Streams 
 
 def _processes(folder: Path, roots: Sequence[int]) -> set[int]:
     below = {child for pid in roots for child in descendants(pid)}
-    return {*roots, *below, *find_tagged(TAG, str(folder))} - {os.getpid()}
+    users = {user_of(pid) for pid in roots} - {None}
+    named = {pid for pid in find_tagged(TAG, str(folder)) if user_of(pid) in users}
+    return {*roots, *below, *named} - {os.getpid()}
 
 
 def is_secret(value: object) -> TypeGuard[str]:

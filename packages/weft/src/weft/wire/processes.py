@@ -141,6 +141,15 @@ def find_tagged(name: str, value: str) -> Iterator[int]:
                 yield pid
 
 
+def user_of(pid: int) -> int | None:
+    """The user who runs a process, whatever rights it has; None if it is gone."""
+    with skip_gone():
+        for line in (PROC / str(pid) / "status").read_text().splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[1])
+    return None
+
+
 def kill_all(pids: Collection[int]) -> None:
     """SIGKILL to each that is still there."""
     for pid in pids:

@@ -143,6 +143,30 @@ def test_with_very_many_ended_jobs_only_the_others_are_read(service: StandIn) ->
     assert [row["id"] for row in listed] == [job.id for job in QUEUE[:4]]
 
 
+def test_a_job_that_has_just_ended_is_listed_after_an_array_that_came_later(
+    service: StandIn,
+) -> None:
+    long = job("long", "succeeded", ended=900.0)
+    array = [job(f"a-{i}", "succeeded", app="array", ended=500.0 + i) for i in range(8)]
+    others = [job(f"other-{i}", "succeeded", ended=100.0 + i) for i in range(10)]
+    service.answers["GET /jobs"] = (200, JobList(jobs=[long, *others, *array], next=None))
+
+    listed = {row["id"] for row in json.loads(weft("jobs", "--json").stdout)["jobs"]}
+
+    assert {"long", *(each.id for each in array)} <= listed
+    assert {each.id for each in others} - listed == {"other-0", "other-1"}
+    assert "older jobs that have ended are left out; `weft jobs --all`" in weft("jobs").stdout
+    assert "left out" not in weft("jobs", "--all").stdout
+
+
+def test_a_list_without_the_ended_says_how_to_see_them(service: StandIn) -> None:
+    service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 501}))
+
+    assert "left out; `weft jobs --all` lists them" in weft("jobs").stdout
+    service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 1}))
+    assert "left out" not in weft("jobs").stdout
+
+
 def test_every_look_prints_at_80_columns(service: StandIn) -> None:
     for command in (["jobs"], ["job", "first"], ["nodes"], ["top", "--once"]):
         out = weft(*command).stdout

@@ -117,7 +117,7 @@ def _list(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
     from weft.cli.commands.jobs.jobs import select_jobs
     from weft.service.responses.json_values import plain
 
-    jobs = select_jobs(client, arguments.get("state") or "", "", everything=False)
+    jobs, _ = select_jobs(client, arguments.get("state") or "", "", everything=False)
     return [{field: plain(job)[field] for field in TOLD} for job in jobs[-MOST:]]
 
 

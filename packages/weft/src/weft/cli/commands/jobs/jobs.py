@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAST = 10
 FEW = 500
+OLDER = "older jobs that have ended are left out; `weft jobs --all` lists them"
 
 
 def jobs(
@@ -46,26 +47,30 @@ def jobs(
     A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs. Those of a sweep have
     their parameters and metrics, as far as they were measured.
     """
+    from rich.console import Group
+    from rich.text import Text
+
     from weft.cli.connect.client import ServiceClient, complete_sweeps
     from weft.cli.view.screen import console, print_json, repeat
     from weft.cli.view.status import fold_sweeps, sort_by_metric
 
-    def select(client: ServiceClient) -> list[JobAnswer]:
-        answers = select_jobs(client, state, tenant, everything, app)
-        return sort_by_metric(answers, sort) if sort else answers
+    def select(client: ServiceClient) -> tuple[list[JobAnswer], bool]:
+        answers, whole = select_jobs(client, state, tenant, everything, app)
+        return sort_by_metric(answers, sort) if sort else answers, whole
 
     with user_errors():
         client = ServiceClient()
         if as_json:
-            print_json({"jobs": select(client)})
+            print_json({"jobs": select(client)[0]})
             return
 
         def render(width: int) -> Any:
-            answers = select(client)
+            answers, whole = select(client)
             if not everything and not app and not sort:
                 answers = fold_sweeps(complete_sweeps(client, answers))
             shown = [*(metric or []), *([sort.removeprefix("-")] if sort and not metric else [])]
-            return render_jobs(client, answers, width, state, shown if app or sort else None)
+            table = render_jobs(client, answers, width, state, shown if app or sort else None)
+            return table if whole else Group(table, Text(OLDER, style="dim"))
 
         if watch:
             repeat(render)
@@ -76,27 +81,28 @@ def jobs(
 
 def select_jobs(
     client: ServiceClient, state: str, tenant: str, everything: bool, app: str = ""
-) -> list[JobAnswer]:
-    """Jobs that were asked for, in order of submission."""
+) -> tuple[list[JobAnswer], bool]:
+    """Jobs that were asked for, in order of submission, and whether these are all there are."""
     from weft.cli.connect.client import active_jobs, every_job
     from weft.cli.view.words import ENDED
 
     wanted = {"tenant": tenant or None}
     if app:
-        return find_members(client, app, state=state or None, tenant=tenant or None)
+        return find_members(client, app, state=state or None, tenant=tenant or None), True
     if not (everything or state) and _count_ended(client) > FEW:
-        return active_jobs(client, **wanted)
+        return active_jobs(client, **wanted), False
     answers = list(every_job(client, state=state or None, **wanted))
     if everything or state:
-        return answers
-    late = [job for job in answers if job.state in ENDED]
+        return answers, True
+    late = sorted((job for job in answers if job.state in ENDED), key=lambda job: job.ended or 0.0)
     lines = [*dict.fromkeys((job.tenant, job.app or job.id) for job in reversed(late))]
     recent = {*lines[:LAST]}  # all jobs of a sweep are one line
-    return [
+    listed = [
         job
         for job in answers
         if job.state not in ENDED or (job.tenant, job.app or job.id) in recent
     ]
+    return listed, len(listed) == len(answers)
 
 
 def find_members(client: ServiceClient, app: str, **wanted: str | None) -> list[JobAnswer]:

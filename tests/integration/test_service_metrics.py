@@ -68,6 +68,34 @@ def test_metrics_are_kept_with_the_job_and_through_a_restart(tmp_path: Path) -> 
     assert sum(event["event"] == "Measured" for event in events) >= 1
 
 
+def test_metrics_that_a_job_prints_are_kept_as_its_file_names_them(tmp_path: Path) -> None:
+    script = """
+        echo step=9 loss=9 >&2
+        for i in 1 2 3; do
+            echo "step=$i loss=0.$i lr=1"
+            printf '{"iter": %d, "val_acc": 0.5}\\r' $i
+        done
+        printf loss=nan
+    """
+    fields = {"command": None, "run": script, "setup": "echo loss=7", "metrics": ["loss", "val_*"]}
+    with serving(ENGINE, tmp_path / "state", "fifo") as client:
+        job = submit(client, tmp_path, "", name="prints", **fields)["id"]
+        wait_until(lambda: ended(client, job))
+        metrics = client.get(f"{API}/jobs/{job}/metrics").json()["metrics"]
+        file = client.get(f"{API}/jobs/{job}/file").json()["job"]
+        refused = client.post(f"{API}/jobs", json={"run": "true", "metrics": ["loss=(.*)"]})
+
+    curves = {curve["name"]: [*zip(curve["steps"], curve["values"])] for curve in metrics}  # noqa: B905
+    assert curves == {
+        "loss": [(9, 9), (1, 0.1), (2, 0.2), (3, 0.3), (4, None)],
+        "val_acc": [(1, 0.5), (2, 0.5), (3, 0.5)],
+    }
+    assert file["metrics"] == ["loss", "val_*"]
+    assert refused.status_code == 422
+    assert refused.json()["field"] == "metrics.0"
+    assert "'=' is in no metric's name; this is no regular expression" in refused.text
+
+
 def test_metrics_of_a_sweep_come_together_with_its_parameters(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state", "fifo") as client:
         command = [sys.executable, "says.py", "${lr}"]

@@ -40,13 +40,15 @@ class RunTerms:
     The command is started as often as `processes` says. `setup` is a script that runs once on each
     node before it. A job that runs for `time_limit_s` (0: no limit) fails for good. A stop may take
     `grace_s` seconds. With `pty` the command has a terminal that its owner can look at and type
-    into, and ends when nothing was typed or printed there for `idle_s` (0: never).
+    into, and ends when nothing was typed or printed there for `idle_s` (0: never). `metrics` are
+    the names, with `*` and `?`, of numbers in its output that are kept as its metrics.
     """
 
     processes: Processes = Processes.AUTO
     setup: str = ""
     grace_s: float = DEFAULT_GRACE_S
     idle_s: float = 0.0
+    metrics: tuple[str, ...] = ()
     time_limit_s: float = said(
         0.0,
         "how long it may run, over all its starts on a machine: `90s`, `2h`, `1-12:00:00`; then it "

@@ -115,3 +115,17 @@ def test_a_report_has_metrics_too_unless_they_come_by_themselves(clock: list[flo
 
     rows = zip(*(journal.lines[0][part] for part in ("names", "steps", "values")), strict=True)
     assert [*rows] == [("val", 3.0, 0.9), ("lr", 7.0, 0.1), ("loss", 7.0, 0.5)]
+
+
+def test_what_is_printed_counts_unless_the_program_says_it_to_a_library(clock: list[float]) -> None:
+    journal = Written()
+    lines = lines_of(journal)
+
+    lines.take(0, said(("val", 3.0, 0.9)))
+    lines.take_report(0, {"loss": 0.5, "steps": 7.0})
+    for _ in range(2):
+        lines.take_printed(0, [("val", 1.0, 1.0), ("loss", 1.0, 1.0), ("acc", 1.0, 1.0)])
+    lines.write()
+
+    rows = zip(*(journal.lines[0][part] for part in ("names", "steps", "values")), strict=True)
+    assert [*rows] == [("val", 3.0, 0.9), ("loss", 7.0, 0.5), ("acc", 1.0, 1.0)]

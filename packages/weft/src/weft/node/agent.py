@@ -45,6 +45,7 @@ from weft.node.guard.identity import hand_over
 from weft.node.guard.locks import claim_attempt, hold_all
 from weft.node.measuring.measurer import Measurer
 from weft.node.measuring.metric_lines import MetricLines
+from weft.node.measuring.printed_metrics import PrintedMetrics
 from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
 from weft.node.ranks.conversation import (
     Conversations,
@@ -102,6 +103,7 @@ class Agent:
         self._enclosure = Enclosure(folder, self.spec, self._notice)
         self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
         self._metrics = MetricLines(self.spec, self.journal)
+        self._printed = PrintedMetrics(spec.run.metrics)
         heard = (self._on_message, self._measurer, self._metrics)
         self._lines = Conversations(self.spec, self._select, *heard)
         self._left, self._codes = dict[int, str](), dict[int, int]()
@@ -347,6 +349,7 @@ class Agent:
         if chunk:
             self._logs[rank.number].write(chunk)
             self._terminal.show(chunk)
+            self._read_metrics(rank, chunk)
         else:
             self._select.unregister(rank.output)
 
@@ -359,6 +362,7 @@ class Agent:
         rest = rank.read_rest()
         self._logs[rank.number].write(rest)
         self._terminal.show(rest)
+        self._read_metrics(rank, rest + b"\n")
         with suppress(KeyError):
             self._select.unregister(rank.output)
         os.close(rank.output)
@@ -377,6 +381,11 @@ class Agent:
             self._kill_at = time.monotonic() + PEERS_GRACE_S
             for other in self._ranks.values():
                 other.signal(signal.SIGTERM)
+
+    def _read_metrics(self, rank: Rank, chunk: bytes) -> None:
+        number = self._resizer.rank_of(rank.number)
+        if number == 0 and not self._setting_up:
+            self._metrics.take_printed(number, self._printed.read(chunk))
 
     # ---- conversation
 

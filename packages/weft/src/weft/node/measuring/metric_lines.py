@@ -29,7 +29,7 @@ class MetricLines:
         self._journal = journal
         self._waiting: dict[str, list[Value]] = {}
         self._last: dict[str, Value] = {}
-        self._by_message: set[str] = set()
+        self._by_message, self._by_report = set[str](), set[str]()
         self._began = self._written = time.monotonic()
         self._noted_at = 0.0
         self._none_here = spec.first_rank != 0
@@ -47,7 +47,13 @@ class MetricLines:
             own.setdefault("loss", values["loss"])
         steps = values.get("steps", -1.0)
         rows = [(name, steps, v) for name, v in own.items() if name not in self._by_message]
+        self._by_report.update(name for name, _, _ in rows[:MOST_NAMES])
         self._add(rank, rows)
+
+    def take_printed(self, rank: int, rows: Iterable[tuple[str, float, float]]) -> None:
+        """Note what a rank printed, unless its program says the same to a library."""
+        elsewhere = self._by_message | self._by_report
+        self._add(rank, [row for row in rows if row[0] not in elsewhere])
 
     def poll(self) -> None:
         """Write what is there, if it is time to."""

@@ -38,6 +38,7 @@ JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}
 MOST_TEXT = 131_072
 LONGEST_NAME = 128
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+METRIC_TEXT = r"[^A-Za-z0-9_./@*?-]"
 
 
 def printable(text: str) -> str:
@@ -84,6 +85,21 @@ def _checkpoint_place(text: str) -> str:
     return text.rstrip("/")
 
 
+def _metric_pattern(text: str) -> str:
+    """A metric's name, in which `*` stands for any characters and `?` for one."""
+    if wrong := re.search(METRIC_TEXT, text):
+        raise ValueError(
+            f"{wrong[0]!r} is in no metric's name; this is no regular expression: give names, in "
+            "which * stands for any characters and ? for one, such as val_*"
+        )
+    return text
+
+
+def _listed(value: Any) -> Any:
+    """One text is a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
 def _plan(text: str) -> str:
     try:
         return read_execution(text).text
@@ -92,6 +108,8 @@ def _plan(text: str) -> str:
 
 
 Word = Annotated[str, Field(pattern=WORD)]
+MetricPattern = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_metric_pattern)]
+MetricPatterns = Annotated[list[MetricPattern], Field(max_length=32), BeforeValidator(_listed)]
 PlanText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_plan)]
 JobWord = Annotated[str, Field(pattern=JOB_WORD)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]

@@ -34,6 +34,7 @@ from weft.service.requests.fields import (
     FilePath,
     JobWord,
     MemGb,
+    MetricPatterns,
     Name,
     Number,
     PlanText,
@@ -149,6 +150,7 @@ class JobFile(RequestBody):
     run: Annotated[Text, Field(min_length=1)] | None = None
     setup: Annotated[Text, Field(min_length=1)] | None = None
     processes: Literal[1, "per-gpu", "auto"] = "auto"
+    metrics: MetricPatterns = Field(default_factory=list)
     retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
@@ -331,7 +333,12 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         retry_on=tuple(body.retry_on),
         software=software_of(body.environment),
         secrets=tuple(body.secrets),
-        **{**_terms(body), "processes": Processes(str(body.processes)), "grace_s": kept.grace_s},
+        **{
+            **_terms(body),
+            "processes": Processes(str(body.processes)),
+            "metrics": tuple(body.metrics),
+            "grace_s": kept.grace_s,
+        },
     )
 
 

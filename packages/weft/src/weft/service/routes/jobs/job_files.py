@@ -198,6 +198,7 @@ def _launch(launch: Launch) -> Fields:
         "secrets": list(launch.secrets),
         "checkpoint": checkpoint,
         "processes": 1 if processes == "1" else processes,
+        "metrics": list(launch.metrics),
         "retry_on": list(launch.retry_on),
         "retries": launch.retries,
         "backoff_s": launch.backoff_s,

@@ -38,7 +38,7 @@ class Conversation(socketserver.StreamRequestHandler):
         while line := self.rfile.readline():
             word = line.decode().strip()
             self.say(self.answer(word))
-            if word == "quit":
+            if word.upper() == "QUIT":
                 return
 
     def answer(self, word: str) -> str:
@@ -57,6 +57,8 @@ class Conversation(socketserver.StreamRequestHandler):
             case "DATA":
                 self.say("354 go on")
                 self.take()
+            case "QUIT":
+                return "221 bye"
         return "250 fine"
 
     def take(self) -> None:

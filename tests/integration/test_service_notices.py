@@ -18,7 +18,7 @@ from tests.integration.serving import FAST, STILL, Running
 from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
 from weft.core.errors import InvalidConfig
-from weft.service.notify.mail import MailServer, addresses
+from weft.service.notify.mail import MailServer, addresses, reaches
 
 API = "/api/v1"
 
@@ -59,6 +59,31 @@ def test_the_end_of_a_job_comes_by_mail_even_if_the_server_was_busy(
         "<ann@example.org>", "<bob@example.org>",
     ]  # fmt: skip
     assert post.logins[0] == "\0postman\0hush"
+
+
+def test_users_get_mail_about_their_own_jobs_and_odd_names_get_none() -> None:
+    with mail_server(Post()) as post:
+        smtp = f"smtp://127.0.0.1:{post.port}"
+        with telling(STILL, smtp=smtp, mail_from="weft@gpu1.example") as client:
+            made = add(client, url="mailto:{user}@example.org", states=["cancelled"])
+            for job, user in (("none", None), ("odd", "eve@elsewhere"), ("own", "ann.b")):
+                body = {"id": job, "command": ["x"], "user": user}
+                client.post(f"{API}/jobs", json=body).raise_for_status()
+                client.delete(f"{API}/jobs/{job}").raise_for_status()
+            mail = post.mails.get(timeout=LIMIT_S)
+
+    assert made.status_code == 201
+    assert mail["To"] == "ann.b@example.org"
+    assert "Job      own" in mail.get_content()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a@b", "a,b", "a b", ".a", "a..b", "a.", "\u00e4", "a\n", "a\r\nBcc: b@y", "-f"]
+)
+def test_a_name_that_is_no_mailbox_reaches_no_one(name: str) -> None:
+    assert not reaches("mailto:{user}@example.org", name)
+    assert not reaches("mailto:%7Buser%7D@example.org", name)
+    assert reaches("mailto:ann@example.org", name)
 
 
 def test_a_line_of_chat_is_what_slack_takes() -> None:

@@ -6,6 +6,7 @@ The password is in WEFT_SMTP_PASSWORD, since command lines and files are read by
 from __future__ import annotations
 
 import os
+import re
 import smtplib
 import ssl
 from email.message import EmailMessage
@@ -18,6 +19,8 @@ from weft.frozen import frozen
 PASSWORD = "WEFT_SMTP_PASSWORD"  # noqa: S105 - the name of a variable
 TIMEOUT_S = 20.0
 SCHEME = "mailto:"
+OWNER = "{user}"
+MAILBOX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*", re.ASCII)
 PORTS = {"smtp": 25, "smtps": 465}
 
 
@@ -83,15 +86,24 @@ class MailServer:
         return line
 
 
-def addresses(url: str) -> list[str]:
-    """The addresses that `mailto:a@x,b@y` names; InvalidConfig for what is no address."""
-    people = [address.strip() for address in unquote(url.removeprefix(SCHEME)).split(",")]
+def addresses(url: str, owner: str = "owner") -> list[str]:
+    """The addresses that `mailto:a@x,b@y` names, with `{user}` for the owner of the job.
+
+    InvalidConfig for what is no address.
+    """
+    people = unquote(url.removeprefix(SCHEME)).split(",")
+    people = [address.strip().replace(OWNER, owner) for address in people]
     for address in people:
         if not is_address(address):
             raise InvalidConfig(
                 f"{address[:100]!r} is not an address", hint="mailto:ann@example.org"
             )
     return people
+
+
+def reaches(url: str, owner: str) -> bool:
+    """True if mail to `url` can be about a job of this owner, whose name may be of any form."""
+    return OWNER not in unquote(url) or MAILBOX.fullmatch(owner) is not None
 
 
 def is_address(text: str) -> bool:

@@ -33,7 +33,7 @@ from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
 from weft.service.jobs.job_view import name_fields
-from weft.service.notify.mail import SCHEME, MailServer, addresses
+from weft.service.notify.mail import SCHEME, MailServer, addresses, reaches
 from weft.service.responses.job_row import JobName
 from weft.service.responses.json_values import plain
 
@@ -46,6 +46,7 @@ class StateChange:
     state: str
     event: str
     reason: str = ""
+    user: str = ""
 
     def body(self) -> dict[str, Any]:
         """As it is sent."""
@@ -64,7 +65,8 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[StateChange]:
                 state = "suspended"
             state = state or driver.job(job).state
             masked = mask(reason, secrets_of(record.job))
-            yield StateChange(JobName(**name_fields(record.job)), state, kind, masked)
+            name = JobName(**name_fields(record.job))
+            yield StateChange(name, state, kind, masked, record.job.user)
 
 
 def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
@@ -249,7 +251,7 @@ class Hooks:
             return send(hook, seq, as_json(seq, at, change))
         if self._mail is None:
             return "the service was started without --smtp"
-        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url))
+        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url, change.user))
         return self._mail.send(mail)
 
     def _keep(self, hooks: dict[str, Hook]) -> None:
@@ -261,6 +263,8 @@ class Hooks:
 def wanted(hook: Hook, change: StateChange) -> bool:
     """True if a hook asked for this change."""
     if hook.tenant and change.job.tenant != hook.tenant:
+        return False
+    if hook.format == "mail" and not reaches(hook.url, change.user):
         return False
     return not hook.states or change.state in hook.states
 

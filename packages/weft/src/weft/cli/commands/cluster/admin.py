@@ -173,7 +173,11 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
 def add(
     url: Annotated[
         str,
-        typer.Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
+        typer.Argument(
+            help="Where to post, http or https; or mailto:ADDRESS,..., in which {user} is the "
+            "owner of the job.",
+            metavar="URL",
+        ),
     ],
     tenant: Annotated[str, typer.Option(help="Only changes of this tenant's jobs.")] = "",
     state: Annotated[

@@ -16,6 +16,41 @@ WORDS = {
     Controls.RESIZE: "other GPUs for jobs that train on meanwhile",
 }
 
+SENT = "only what is sent is tested"
+# Options, or values of them, that no test gives to the real thing, not even on a throw-away
+# cluster, and what there is instead. A house test compares them with the tests.
+UNSEEN: dict[str, dict[str, str]] = {
+    "kubernetes": {
+        "account": SENT,
+        "address=node": SENT + ": nodes of the tests share one address",
+        "context": "read from files alone",
+        "keep_cpus": "counted from nodes that a stand-in lists",
+        "keep_mem_gb": "counted from nodes that a stand-in lists",
+        "labels": SENT,
+        "namespace": "given by the kubeconfig or by `tenants` there",
+        "nodes_file": "read beside a stand-in",
+        "priority_class": SENT,
+        "pull_secret": SENT + ": pods of the tests pull no image",
+        "secrets": SENT + ": pods of the tests are processes",
+        "tolerate": SENT,
+    },
+    "local": {
+        "discipline": "jobs are given theirs by policies",
+        "mps": "the daemon's commands alone are tested",
+        "resize_limit_s": "resizes take the default",
+        "sleep": "always on",
+        "wake_alone_s": "always the default",
+    },
+    "ray": dict.fromkeys(("gpus", "kind", "slots"), "only the head's command is tested"),
+    "simulated": dict.fromkeys(("checkpoint_s", "tick_s"), "always the default"),
+    "slurm": {
+        "account": "only the script; `accounts` is seen",
+        "qos": "only the script; `qoses` is seen",
+        "slots": "nodes of the tests have GPUs",
+        "time_min": "only the script",
+    },
+}
+
 
 def engines_page(made: str) -> str:
     """A column an engine, a row a control."""
@@ -41,4 +76,7 @@ def engines_page(made: str) -> str:
         summary, _, rest = (find("engine", name).__doc__ or "").partition("\n\n")
         text = " ".join(f"{summary} {rest}".split())
         lines += [f"## {name}\n", text + "\n"]
+        if unseen := UNSEEN.get(name):
+            listed = "; ".join(f"`{option}` ({why})" for option, why in unseen.items())
+            lines.append(f"Never seen at work in our tests: {listed}.\n")
     return "\n".join(lines).rstrip() + "\n"

@@ -67,9 +67,8 @@ def server() -> Iterator[StandIn]:
 
 def kubernetes_options(server: StandIn, folder: Path, **more: object) -> PartSpec:
     (folder / "config").write_text(KUBECONFIG.replace("URL", server.url))
-    common = {"kubeconfig": str(folder / "config"), "context": "lab", "image": "site/weft:2"}
-    common |= {"mounts": "/", "address": "node"}
-    return PartSpec("kubernetes", {**common, **more})
+    common = {"kubeconfig": str(folder / "config"), "image": "site/weft:2", "mounts": "/"}
+    return PartSpec("kubernetes", {"context": "lab", "address": "node", **common, **more})
 
 
 def pod_of(server: StandIn, spec: PartSpec, folder: Path, priority: float = 0.0) -> Any:
@@ -194,11 +193,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("mode", ["native", "pilot"])
 def test_a_batch_script_has_all_that_the_options_say(mode: str, site: Path, tmp_path: Path) -> None:
-    site_options = "partition=gpu,account=lab,qos=long,time_min=90"
+    site_options = "slurm:python=/opt/py,partition=gpu,account=lab,qos=long,time_min=90,slots=3"
     script = site / "script"
 
     async def life() -> None:
-        spec = f"slurm:mode={mode},slots=3,python=/opt/py,{site_options}"
+        spec = f"{site_options},mode={mode}"
         engine = build_engine(spec, state=tmp_path / "state")
         opening = asyncio.create_task(engine.nodes())
         if mode == "pilot":  # it waits for its nodes
@@ -230,8 +229,14 @@ def test_a_time_limit_below_nothing_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "wanted"),
     [
-        ("kind=h200,gpus=2", ["--num-gpus=2", "--labels=weft/node=h1,weft/kind=h200"]),
-        ("gpus=0,slots=5", ["--num-gpus=0", '--resources={"weft_slots": 5}']),
+        (
+            "ray:ip=127.0.0.1,port=0,name=h1,kind=h200,gpus=2",
+            ["--num-gpus=2", "--labels=weft/node=h1,weft/kind=h200"],
+        ),
+        (
+            "ray:ip=127.0.0.1,port=0,name=h1,gpus=0,slots=5",
+            ["--num-gpus=0", '--resources={"weft_slots": 5}'],
+        ),
     ],
 )
 def test_a_ray_head_is_begun_as_the_options_say(
@@ -246,7 +251,7 @@ def test_a_ray_head_is_begun_as_the_options_say(
     monkeypatch.setattr(agents, "find_spec", lambda _name: True)
     monkeypatch.setattr(starting, "spawn_command", spawn)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    engine = build_engine(f"ray:ip=127.0.0.1,port=0,name=h1,{written}", state=tmp_path / "state")
+    engine = build_engine(written, state=tmp_path / "state")
 
     with pytest.raises(EngineError, match="as far as it goes"):
         asyncio.run(engine.nodes())

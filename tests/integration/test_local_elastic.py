@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import LIMIT_S
-from weft.core.events.event import Event, Finished, Reported, Resizable, Saved, Started, Stopped
+from weft.core.events.event import (
+    Event,
+    Finished,
+    Measured,
+    Reported,
+    Resizable,
+    Saved,
+    Started,
+    Stopped,
+)
 from weft.core.model.job import Allocation, Job, JobId, Slice
 from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
@@ -47,7 +56,7 @@ class Trial:
                 self.told.append(event)
                 if isinstance(event, kind) and event.attempt == self.attempt:  # type: ignore[union-attr]
                     return event
-                assert isinstance(event, (Started, Reported, Saved, Resizable)), event
+                assert isinstance(event, (Started, Reported, Saved, Measured, Resizable)), event
         raise AssertionError
 
 

@@ -280,17 +280,31 @@ def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
     assert "did you mean 'lockstep'?" in ran.stderr
 
 
+def train_and_stay(notes: str) -> None:
+    """Train as a member that stays until all have been seen."""
+    from train_script import train
+
+    train(notes, epochs=2)
+    wait_until(Path(notes).with_name(ENOUGH).exists)
+
+
 def test_gangs_of_real_ranks_take_turns_and_learn_the_same(node: Node, tmp_path: Path) -> None:
     from train_script import notes, train
 
-    def go(name: str, env: dict[str, str]) -> Start:
-        script = functools.partial(train, str(tmp_path / name), epochs=2)
+    def go(name: str, script: Any, env: dict[str, str]) -> Start:
         return ranks.start(script, 2, {"WEFT_JOB": name, **env})
 
-    alone = ranks.finish(go("alone", {}))
+    alone = ranks.finish(
+        go("alone", functools.partial(train, str(tmp_path / "alone"), epochs=2), {})
+    )
     env = {"WEFT_COORDINATOR": str(node.path), "WEFT_DEVICES": "0,1"}
-    processes = [*go("a", env), *go("b", env)]
+    processes = [
+        process
+        for name in ("a", "b")
+        for process in go(name, functools.partial(train_and_stay, str(tmp_path / name)), env)
+    ]
     wait_until(lambda: node.looks()[-1].values["members"] == 2)
+    (tmp_path / ENOUGH).touch()
     codes = ranks.finish(processes)
 
     assert alone == [0, 0]

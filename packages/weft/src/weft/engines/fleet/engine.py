@@ -182,11 +182,10 @@ class FleetEngine(SleepsOnNodes):
         """
         whole = folder_of(self.state, job, attempt)
         folders = [whole, *(spec.parent for spec in sorted(whole.glob(f"*/{SPEC}")))]
-        of_ranks = dict(sorted(line for folder in folders for line in rank_logs(folder).items()))
-        parts = [rank_logs(folder) for folder in self._part_folders((job, attempt))]
-        one_each = all(len(part) <= 1 for part in parts)
-        if one_each and max(of_ranks, default=0) >= len(parts) > 0:
-            return {i: path for i, part in enumerate(parts) for path in part.values()}
+        parts = [rank_logs(folder) for folder in folders]
+        of_ranks = dict(sorted(line for part in parts for line in part.items()))
+        if 0 in of_ranks and all(len(part) <= 1 for part in parts):
+            return dict(enumerate(of_ranks.values()))
         return of_ranks
 
     def _read_key(self, folder: Path) -> Key | None:

@@ -23,7 +23,7 @@ from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
 from weft.run_terms import Processes
 from weft.testing.check_engine import CHECKS
 from weft.testing.engine_subject import Check, Subject, shell_job, shell_subject
-from weft.wire.attempt import CLAIM, read_json
+from weft.wire.attempt import CLAIM, SPEC, folder_of, read_json
 from weft.wire.sleep import AWAKE, FROZEN, read_request, read_state
 
 
@@ -94,6 +94,20 @@ def test_processes_of_whole_nodes_are_numbered_from_zero(tmp_path: Path) -> None
         return {rank: path.read_text().strip() for rank, path in logs.items()}
 
     assert asyncio.run(run()) == {0: "n1", 1: "n2"}
+
+
+def test_a_process_keeps_its_rank_until_the_first_one_has_a_file(tmp_path: Path) -> None:
+    engine = ProcessEngine(tmp_path, count=2, slots=4)
+    whole = folder_of(tmp_path, "wide", 1)
+    for node in ("n1", "n2"):
+        (whole / node).mkdir(parents=True)
+        (whole / node / SPEC).touch()
+
+    (whole / "n2" / "rank-4.log").touch()
+    assert engine.logs(JobId("wide"), 1) == {4: whole / "n2" / "rank-4.log"}
+
+    (whole / "n1" / "rank-0.log").touch()
+    assert [*engine.logs(JobId("wide"), 1)] == [0, 1]
 
 
 COUNT = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.05; done"

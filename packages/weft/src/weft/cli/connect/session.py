@@ -15,7 +15,6 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from types import FrameType
 from typing import Any
 
 from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
@@ -77,11 +76,16 @@ def _carry(talk: Talk) -> int | None:
     """Bytes both ways until the job's process ends."""
     frames, keys = Frames(), 0
     # Not epoll, which takes no files: keys may come from one, or from /dev/null.
-    with selectors.PollSelector() as select, _resizes(talk):
+    with selectors.PollSelector() as select, _resizes() as resized:
         select.register(talk, selectors.EVENT_READ)
         select.register(keys, selectors.EVENT_READ)
+        select.register(resized, selectors.EVENT_READ)
+        _tell_size(talk)
         while True:
             ready = {key.fileobj for key, _ in select.select(0.0 if talk.pending else None)}
+            if resized in ready:
+                resized.recv(1 << 10)
+                _tell_size(talk)
             if keys in ready:
                 typed = os.read(keys, 1 << 15)
                 talk.send(frame(DATA, typed) if typed else frame(EOF))
@@ -119,22 +123,29 @@ def _raw_terminal() -> Iterator[None]:
 
 
 @contextmanager
-def _resizes(talk: Talk) -> Iterator[None]:
-    """Tell the job the size of this window, now and whenever it changes."""
+def _resizes() -> Iterator[socket.socket]:
+    """Readable whenever the size of this window has changed.
 
-    def tell(number: int = 0, at: FrameType | None = None) -> None:  # noqa: ARG001 - a handler's
+    A handler of its own would not do: a signal that comes just before a wait does not end it.
+    """
+    changed, changes = socket.socketpair()
+    with changed, changes:
+        changes.setblocking(False)
+        other = signal.set_wakeup_fd(changes.fileno(), warn_on_full_buffer=False)
+        before: Any = signal.signal(signal.SIGWINCH, lambda *_: None)
         try:
-            size = os.get_terminal_size(0)  # not by COLUMNS, which does not change with the window
-        except OSError:
-            size = shutil.get_terminal_size()
-        talk.send(window(size.lines, size.columns))
+            yield changed
+        finally:
+            signal.signal(signal.SIGWINCH, before)
+            signal.set_wakeup_fd(other)
 
-    tell()
-    before: Any = signal.signal(signal.SIGWINCH, tell)
+
+def _tell_size(talk: Talk) -> None:
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
+        size = os.get_terminal_size(0)  # not by COLUMNS, which does not change with the window
+    except OSError:
+        size = shutil.get_terminal_size()
+    talk.send(window(size.lines, size.columns))
 
 
 class Forwarding:

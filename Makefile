@@ -13,7 +13,8 @@ NATIVE := packages/weft/build_native.py $(wildcard packages/weft/src/weft/native
 # What needs no service of its own, no engine, browser or PyTorch; most tests of the rest wait for real jobs.
 FAST := packages/weft packages/weft-papers packages/weft-client tests/data tests/golden tests/house tests/policies tests/property
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PYTEST := $(BIN)/pytest -q --dist worksteal
+# A test that hangs prints all stacks and fails.
+PYTEST := $(BIN)/pytest -q --dist worksteal --timeout 900
 WAITING := -n $(shell expr $(CORES) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
@@ -38,7 +39,7 @@ test-all: lint-all ## and all others that take seconds: services, engines, brows
 	@$(PYTEST) $(WAITING) -m "not slow"
 
 test-slow: $(ALL) ## soaks, statistics, and many more random cases; hours
-	$(PYTEST) $(WAITING) --hypothesis-profile=thorough
+	$(PYTEST) $(WAITING) --timeout 0 --hypothesis-profile=thorough
 
 test-drawn: $(ALL) ## properties once more, with cases that nobody has tried
 	CI=true $(PYTEST) $(WAITING) -m "hypothesis and not slow" packages tests/property

@@ -77,11 +77,14 @@ def serving(
     settings = Settings(engine=engine, state=state, policy=policy, port=0, decide_in=decide_in)
     settings = replace(settings, limits=limits or TenantLimits(), verify_s=verify_s)
     service = Running(settings)
-    with httpx.Client(
-        base_url=service.begin(), timeout=LIMIT_S, trust_env=False, verify=False
-    ) as client:
-        yield client
-    service.end()
+    address = service.begin()
+    try:
+        with httpx.Client(
+            base_url=address, timeout=LIMIT_S, trust_env=False, verify=False
+        ) as client:
+            yield client
+    finally:  # a test that failed must not leave a service with its jobs behind
+        service.end()
 
 
 def token(client: httpx.Client, role: str, tenant: str = "", by: str = "") -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import tarfile
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -16,7 +15,15 @@ from random import Random
 import pytest
 
 from tests.integration.serving import get, serving, submit
-from tests.integration.versions import EVENTS, RELEASES, Service, lines_of, live_through, unpack
+from tests.integration.versions import (
+    EVENTS,
+    RELEASES,
+    Service,
+    extract,
+    lines_of,
+    live_through,
+    unpack,
+)
 from tests.seeds import seeds
 from weft.app.state.upkeep import downgrade_log
 from weft.core.codec.log_schema import FORMAT, find_unknown
@@ -54,8 +61,8 @@ def serve_here(state: Path, *new: str) -> dict[str, str]:
 
 @pytest.fixture(params=RECORDED, ids=lambda path: path.name.removesuffix(".tar.gz"))
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with tarfile.open(request.param) as packed:
-        packed.extractall(tmp_path, filter="data")
+    with request.param.open("rb") as packed:
+        extract(packed, tmp_path)
     return tmp_path
 
 

@@ -12,6 +12,7 @@ import tomllib
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import BinaryIO
 
 import httpx
 
@@ -33,14 +34,20 @@ serve(settings, ready=lambda address: print(address, flush=True))
 """
 
 
+def extract(packed: BinaryIO, folder: Path) -> None:
+    """What a tar file holds, also where Python is older than 3.11.4 and knows no filter."""
+    with tarfile.open(fileobj=packed) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
+
+
 def unpack(version: str, folder: Path) -> Path | None:
     """The sources of a release as if they were installed; None where the history lacks it."""
     command = ["git", "-C", str(ROOT), "archive", RELEASES[version]]
     packed = subprocess.run(command, capture_output=True, check=False)
     if packed.returncode:
         return None
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    extract(io.BytesIO(packed.stdout), folder)
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     installed = folder / "src" / f"weft-{version}.dist-info"
     installed.mkdir()

@@ -172,26 +172,68 @@ def test_an_address_has_what_was_chosen_and_nothing_else(call: Call) -> None:
     assert address == "#/jobs/a%2Fb?state=running"
 
 
-def test_the_best_of_a_sweep_is_the_one_with_the_least_loss(call: Call) -> None:
-    jobs = [{"parameters": {"lr": lr, "seed": 1}} for lr in (0.1, 0.2)]
-    reports = [
-        [{"report": {"steps": 10, "loss": 2.0}}, {"report": {"steps": 20, "loss": 0.5}}],
-        [{"report": {"steps": 10, "loss": 1.0}}, {"report": {"steps": 30, "loss": 0.7}}],
-    ]
+def test_a_second_has_one_mark_on_an_axis(call: Call) -> None:
+    marks = call("format", "timeMarks", [5, 5.25, 5.5, 5.75, 6, 6.25])
 
-    compared = call("views/sweep", "compare", {"jobs": jobs, "reports": reports})
+    assert [bool(mark) for mark in marks] == [True, False, False, False, True, False]
 
-    assert compared["best"] == 0
-    assert compared["names"] == ["lr"]
-    assert compared["xs"] == [10, 20, 30]
-    assert compared["columns"] == [[2.0, 0.5, None], [1.0, None, 0.7]]
+
+def _trial(lr: float, **values: float | None) -> dict[str, Any]:
+    metrics = {name: {"value": value} for name, value in values.items()}
+    return {"id": str(lr), "parameters": {"lr": lr, "seed": 1}, "metrics": metrics}
+
+
+def test_the_best_of_a_sweep_is_first_by_the_metric_that_counts(call: Call) -> None:
+    jobs = [_trial(1, loss=2.0, acc=0.9), _trial(2, loss=None), _trial(3, loss=0.5, acc=0.1)]
+    terms = {"metric": "acc", "goal": "max"}
+
+    def order(terms: dict[str, str], asked: dict[str, str]) -> list[str]:
+        ranked = call("views/sweep", "rank", jobs, terms, asked)
+        assert ranked["best"] == ranked["jobs"][0]
+        assert ranked["names"] == ["lr"]
+        return [job["id"] for job in ranked["jobs"]]
+
+    assert order({"metric": "", "goal": ""}, {}) == ["3", "1", "2"]
+    assert order(terms, {}) == ["1", "3", "2"]
+    assert order(terms, {"metric": "loss"}) == ["3", "1", "2"]
+    assert order(terms, {"metric": "loss", "goal": "max"}) == ["1", "3", "2"]
 
 
 def test_nobody_is_best_where_all_are_alike(call: Call) -> None:
-    jobs = [{"parameters": {"lr": lr}} for lr in (0.1, 0.2)]
-    same = [{"report": {"steps": 10, "loss": 0.5}}]
+    jobs = [_trial(1, loss=0.5), _trial(2, loss=0.5)]
 
-    assert call("views/sweep", "compare", {"jobs": jobs, "reports": [same, same]})["best"] == -1
+    assert call("views/sweep", "rank", jobs, {"metric": "", "goal": ""}, {})["best"] is None
+    assert call("views/sweep", "rank", [], {"metric": "", "goal": ""}, {})["best"] is None
+
+
+def test_curves_share_their_steps_and_are_smoothed(call: Call) -> None:
+    curves = [
+        {"steps": [10, 20], "values": [2.0, 0.5]},
+        {"steps": [30, 10, 40], "values": [0.7, 1.0, None]},
+    ]
+
+    assert call("curves", "overSteps", curves) == [
+        [10, 20, 30, 40],
+        [2.0, 0.5, None, None],
+        [1.0, None, 0.7, None],
+    ]
+    assert call("curves", "smooth", [1, None, 0], 0.5) == [1, None, pytest.approx(1 / 3)]
+
+
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [
+        (["1", "3", "2"], [0, 1, 0.5]),
+        (["0.001", "0.1", "0.01"], [0, 1, pytest.approx(0.5)]),  # by ratio
+        (["sgd", "adam"], [0.75, 0.25]),
+        (["1", ""], [0.75, 0.25]),
+        (["2", "2"], [0.5, 0.5]),
+    ],
+)
+def test_parameters_have_places_on_their_own_scale(
+    call: Call, values: list[str], places: list[float]
+) -> None:
+    assert call("curves", "placesOf", values) == places
 
 
 @pytest.mark.parametrize(

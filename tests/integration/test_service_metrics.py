@@ -96,6 +96,23 @@ def test_metrics_that_a_job_prints_are_kept_as_its_file_names_them(tmp_path: Pat
     assert "'=' is in no metric's name; this is no regular expression" in refused.text
 
 
+def test_prometheus_reads_the_metrics_that_it_names_of_running_jobs(tmp_path: Path) -> None:
+    fields = {"command": None, "run": "echo loss=0.5 acc=nan lr=1; exec sleep 1000"}
+    with serving(ENGINE, tmp_path / "state", "fifo") as client:
+        job = submit(client, tmp_path, "", metrics="*", **fields)["id"]
+
+        def read(*names: str) -> list[str]:
+            text = client.get("/metrics", params={"metric": names}).raise_for_status().text
+            return [line for line in text.splitlines() if line.startswith("weft_job_metric{")]
+
+        wait_until(lambda: read("loss"))
+        both, none = read("loss", "acc"), read()
+        client.post(f"{API}/jobs/{job}/cancel")
+
+    assert both == [f'weft_job_metric{{job="{job}",metric="loss"}} 0.5']
+    assert none == []
+
+
 def test_metrics_of_a_sweep_come_together_with_its_parameters(tmp_path: Path) -> None:
     with serving(ENGINE, tmp_path / "state", "fifo") as client:
         command = [sys.executable, "says.py", "${lr}"]
@@ -117,6 +134,7 @@ def test_metrics_of_a_sweep_come_together_with_its_parameters(tmp_path: Path) ->
     assert [job["metrics"][0]["least"] for job in jobs] == [0.1, 0.05]
     assert [job["metrics"][0]["steps"] for job in jobs] == [[0, 2, 5]] * 2
     assert rest["next"] is None
+    assert (page["metric"], page["goal"]) == ("", "")
     assert curves["val_loss"][:2] == [(0, 0.5), (1, 0.25)]
     assert last["acc"] == 1.0  # a value without a step is one more
     assert none.status_code == 404

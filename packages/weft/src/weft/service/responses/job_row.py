@@ -128,11 +128,16 @@ class JobCurves:
 
 @frozen_by_name
 class SweepCurves:
-    """Metrics of the jobs of a sweep; `next` is what `after` continues from."""
+    """Metrics of the jobs of a sweep; `next` is what `after` continues from.
+
+    `metric` is what its search compares trials by, if it does, and `goal` which values are better.
+    """
 
     id: str
     jobs: list[JobCurves]
     next: str | None
+    metric: str = ""
+    goal: Literal["min", "max", ""] = ""
 
 
 def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:

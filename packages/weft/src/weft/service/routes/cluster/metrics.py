@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
 
 from weft.core.latency import Histogram
 from weft.runtime.records.status import count_words, words_but_pending
+from weft.service.access.redaction import mask, secrets_of
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_view import JobView, goodput_of
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 
 router = APIRouter(tags=["metrics"])
+
+MOST_SERIES = 1_000  # of metrics of jobs
+Names = Annotated[
+    list[str],
+    Query(
+        alias="metric",
+        max_length=64,
+        description="Metrics of running jobs, also to be given; at most 1,000 values in all.",
+    ),
+]
 
 TEXT: dict[int | str, dict[str, Any]] = {
     **{code: PROBLEMS[code] for code in (401, 403)},
@@ -26,13 +38,17 @@ TEXT: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=TEXT)
-async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
+async def prometheus(
+    service: Service,
+    who: Anyone,
+    names: Names = [],  # noqa: B006 - as FastAPI reads it
+) -> PlainTextResponse:
     """Metrics in Prometheus' text format; they cover all tenants, so a tenant may not read them."""
     if not who.everywhere:
         raise HttpProblem(
             403, "metrics cover all tenants", "use a token of an admin or viewer of '*'"
         )
-    text = "\n".join(_lines(service)) + "\n"
+    text = "\n".join([*_lines(service), *_measured(service, {*names})]) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -147,6 +163,21 @@ def _lines(service: Context) -> Iterator[str]:
         yield from _metric(name, kind, text, "", {"": value})
 
 
+def _measured(service: Context, names: set[str]) -> Iterator[str]:
+    """The last values of these metrics of running jobs."""
+    values = {
+        (str(record.job.id), mask(name, secrets_of(record.job))): series.value
+        for record in service.driver.ledger.jobs.live.values()
+        if names and record.running
+        for name, series in record.metrics.series.items()
+        if name in names and series.value is not None
+    }
+    few = dict(islice(sorted(values.items()), MOST_SERIES))
+    if few:
+        text = "Last values that programs of running jobs measured."
+        yield from _pairs("job_metric", "gauge", text, ("job", "metric"), few)
+
+
 def _health(service: Context) -> Iterator[str]:
     """Parts that work, and what people ask for."""
     checks = {name: float(check.ok) for name, check in service.watchdog.checks().items()}
@@ -210,7 +241,11 @@ def _queue(service: Context) -> Iterator[str]:
 
 
 def _pairs(
-    name: str, kind: str, text: str, labels: tuple[str, str], counts: Mapping[tuple[str, str], int]
+    name: str,
+    kind: str,
+    text: str,
+    labels: tuple[str, str],
+    counts: Mapping[tuple[str, str], float],
 ) -> Iterator[str]:
     """A metric with two labels."""
     yield f"# HELP weft_{name} {text}"

@@ -74,7 +74,7 @@ async def sweep_metrics(
         following = records[len(jobs) - 1].job.id if len(records) > len(jobs) else None
         if form == "csv":
             return Response(as_csv([COLUMNS, *_rows(jobs)]), media_type=CSV)
-        return Json(SweepCurves(id=app, jobs=jobs, next=following))
+        return Json(SweepCurves(id=app, jobs=jobs, next=following, **_terms(records)))
 
     return await service.read(write)  # of many points: it takes longer than others should wait
 
@@ -86,6 +86,14 @@ async def _jobs_of(
     last = find_page_start(jobs, who, after)
     whose = ALL if who.everywhere else who.tenant
     return await service.read(jobs.pager(limit, after=last, tenant=whose, app=app))
+
+
+def _terms(records: Sequence[JobRecord]) -> dict[str, Any]:
+    """The metric by which a sweep's search compares its trials, and which values are better."""
+    launch = records[0].job.launch if records else None
+    if launch is None or launch.search is None or not launch.search.metric:
+        return {}
+    return {"metric": launch.search.metric, "goal": "max" if launch.search.maximize else "min"}
 
 
 def _page(

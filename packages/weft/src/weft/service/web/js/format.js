@@ -100,11 +100,12 @@ export function clock(at, { seconds = true } = {}) {
   return dayOf(at) === dayOf(now()) ? time : `${DAY.format(at * 1000)} ${time}`;
 }
 
-/** Labels of an axis of times: the day stands below the first of each day, and nowhere if all is today. */
+/** Labels of an axis of times, none twice: the day stands below the first of each day, and nowhere if all is today. */
 export function timeMarks(all) {
   const seconds = all.length > 1 && all[1] - all[0] < 60;
   let day = dayOf(now());
-  return all.map((at) => {
+  return all.map((at, i) => {
+    if (i && Math.floor(at) === Math.floor(all[i - 1])) return "";
     const same = dayOf(at) === day;
     day = dayOf(at);
     return timeOfDay(at, seconds) + (same ? "" : `\n${DAY.format(at * 1000)}`);

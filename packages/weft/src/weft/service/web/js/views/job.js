@@ -31,6 +31,7 @@ import {
 } from "../ui.js";
 import { History } from "./job_history.js";
 import { Logs } from "./job_logs.js";
+import { JobMetrics } from "./job_metrics.js";
 
 /** The whole job, asked for again when its row changes. */
 function useJob(id) {
@@ -78,6 +79,7 @@ export function JobView({ route, me }) {
       </div>
       <div class="stack"><${Logs} job=${job} /></div>
     </div>
+    <${JobMetrics} job=${job} />
     <${History} job=${job} row=${row} />`;
 }
 

@@ -165,7 +165,7 @@ function Measures({ events }) {
       <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p>`
         : events.loading
           ? html`<${Loading} />`
-          : html`<${Empty} title="No reports yet">Jobs that use <code>weft_train</code> report batch, goodput, loss and stage times.<//>`
+          : html`<p class="dim">Jobs that use <code>weft_train</code> report batch, goodput, loss and stage times; this one has not.</p>`
     }<//>`;
 }
 
@@ -217,7 +217,7 @@ function Events({ events }) {
   const all = events.data?.events || [];
   const id = readRoute().parts[0];
   const rows = all
-    .filter((event) => event.event !== "Reported")
+    .filter((event) => event.event !== "Reported" && event.event !== "Measured")
     .map((event) => [
       event.seq,
       event.at,

@@ -26,6 +26,7 @@ from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
+from weft.runtime.records.start_scores import AS_SIMULATED, RangeCorrection
 from weft.sim.fork import Fork
 from weft.sim.result import TimelineBar
 from weft.stack.windows import ReservedWindow, take_away
@@ -48,6 +49,7 @@ TINY_S = 1e-6
 SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
+MIDDLE = 0.5
 ENDS = 2  # jobs that ended, from which lengths of others can be drawn
 BOUNDLESS = Purse()
 STEP = 0.005  # of the whole, between two words of how far it is
@@ -64,12 +66,22 @@ class Estimate:
     after: tuple[float | None, ...]
     counted: bool = False
     unknown: str = ""
+    correction: RangeCorrection = AS_SIMULATED
 
     def quantile(self, q: float) -> float | None:
-        """The waiting time that a part `q` of the simulations stay within; None: not reached."""
+        """The wait that a start stays within with a chance of `q`; None: not reached.
+
+        Rounded away from the middle: few simulations are no surer than they can be. `correction`
+        corrects it where earlier ranges did not hold.
+        """
         order = sorted(math.inf if seconds is None else seconds for seconds in self.after)
-        value = order[min(int(q * len(order)), len(order) - 1)]
-        return value if math.isfinite(value) else None
+        middle, place = order[len(order) // 2], q * (len(order) + 1)
+        side = (q > MIDDLE) - (q < MIDDLE)
+        number = math.ceil(place) if side > 0 else math.floor(place)
+        value = order[min(max(number, 1), len(order)) - 1] if side else middle
+        if not math.isfinite(value):
+            return None
+        return self.correction.correct(middle, value, side) if math.isfinite(middle) else value
 
 
 @frozen
@@ -105,10 +117,15 @@ class Present:
     finished: tuple[float, ...]
     submissions: int
     windows: Sequence[ReservedWindow] = ()
+    correction: RangeCorrection = AS_SIMULATED
 
     @classmethod
     def of(
-        cls, scheduler: Scheduler, now: float, windows: Sequence[ReservedWindow] = ()
+        cls,
+        scheduler: Scheduler,
+        now: float,
+        windows: Sequence[ReservedWindow] = (),
+        correction: RangeCorrection = AS_SIMULATED,
     ) -> Present:
         """A copy of the scheduler's state; quick, from the thread that owns it."""
         state = scheduler.state
@@ -122,6 +139,7 @@ class Present:
             tuple(end.ran for end in state.ended[-HISTORY_KEPT:] if end.finished),
             state.submissions,
             windows,
+            correction,
         )
 
     def with_job(self, job: Job) -> Present:
@@ -245,7 +263,7 @@ class Present:
             after.append(None if at is None else max(at - self.now, TINY_S))
         if not any(after):
             return Estimate((None,) * simulations)
-        return Estimate(tuple(after))
+        return Estimate(tuple(after), correction=self.correction)
 
     def _fork(self, seed: int) -> Fork:
         return wire_from(
@@ -298,7 +316,10 @@ class Present:
         if progress is not None:
             progress(1.0)
         outlook = {
-            job.id: StartOutlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
+            job.id: StartOutlook(
+                Estimate(tuple(starts[job.id]), correction=self.correction),
+                Estimate(tuple(ends[job.id])),
+            )
             for job in self.table.jobs
         }
         return QueueOutlook(outlook, timeline, never)

@@ -63,6 +63,7 @@ from weft.runtime.loop.messages import (
 from weft.runtime.loop.requests import AGAIN_S, Requests
 from weft.runtime.records.job_records import Archive
 from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.start_scores import RangeCorrection, StartScores
 from weft.runtime.records.status import JobStatus, find_record, status_of
 from weft.runtime.recovery.follow import Row, Tail, follow
 from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers
@@ -100,6 +101,7 @@ NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
 FORETOLD_KEPT = 10_000  # jobs whose last note is remembered
 FORETOLD_S = 300.0  # between two notes of when a job is predicted to start
+SCORED_EVENTS = 2_000  # of the log before a start from which ranges are scored
 SOON_S = 0.5  # a decision that takes longer is not waited for by those who submit
 
 
@@ -145,6 +147,7 @@ class Driver:
         self._requests = Requests(engine, self._grace_s, self._post)
         self._closing, self.messages = False, Messages()
         self._foretold: dict[JobId, float] = {}
+        self._start_scores: StartScores | None = None
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
 
@@ -410,6 +413,8 @@ class Driver:
         last = await append(self.store, self._noted)
         noted, self._noted = self._noted, []
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
+            if self._start_scores is not None:
+                self._start_scores.fold(at, event)
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
         self._known.settle()
@@ -436,6 +441,14 @@ class Driver:
                 self._foretold.clear()
             self._foretold[event.job] = self.now
             self._post(event)
+
+    def start_correction(self) -> RangeCorrection:
+        """Return what makes ranges for starts hold, by how the last ones came out."""
+        if self._start_scores is None:
+            self._start_scores = StartScores()
+            for _, at, event in self.store.since(max(self.seq - SCORED_EVENTS, 0)):
+                self._start_scores.fold(at, event)
+        return self._start_scores.correction(self.now)
 
     def _grace_s(self, job: JobId) -> float:
         return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s

@@ -162,7 +162,8 @@ async def queue(service: Service, who: Anyone) -> Response:
     whose = ALL_TENANTS if who.everywhere else who.tenant
     try:
         jobs, again_s = await service.forecast.ask(
-            whose, lambda: Present.of(driver.scheduler, driver.now)
+            whose,
+            lambda: Present.of(driver.scheduler, driver.now, correction=driver.start_correction()),
         )
     except WeftError as error:
         raise HttpProblem(409, error.what, error.hint) from error

@@ -91,7 +91,8 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         by = _decided_by(service, Blocker.SUSPENDED)
         return Json(replace(answer, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     driver = service.driver
-    present = Present.of(driver.scheduler, driver.now, find_windows(driver.policy))
+    windows, correction = find_windows(driver.policy), driver.start_correction()
+    present = Present.of(driver.scheduler, driver.now, windows, correction)
     waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)
     many = len(present.table) >= MANY
@@ -157,7 +158,8 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: WhatIfChan
         raise HttpProblem(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.driver.engine.check(job)
     check_job(job, change.cluster(service.driver.node_list.whole))
-    present = Present.of(service.driver.scheduler, service.driver.now)
+    driver = service.driver
+    present = Present.of(driver.scheduler, driver.now, correction=driver.start_correction())
     rules, policy = service.live.quotas, service.live.policy
     trial = await service.work.answer.do(
         lambda: partial(plan_within, ANSWER_CPU_S, change, present, policy, rules, job)

@@ -38,15 +38,15 @@ class Far:
 
 def test_a_size_that_changes_just_before_a_wait_is_told() -> None:
     here, there = socket.socketpair()
-    told = list[bool]()
+    heard = list[bool]()
 
     def other_end() -> None:
         far = Far(there)
-        told.append(far.hears_sizes(1))
+        heard.append(far.hears_sizes(1))
         # A signal that this thread takes does not end the wait of the main thread, just as
         # one does not that comes in the instant before it.
         signal.pthread_kill(threading.get_ident(), signal.SIGWINCH)
-        told.append(far.hears_sizes(2))
+        heard.append(far.hears_sizes(2))
         far.leaves()
 
     with here, there:
@@ -55,5 +55,5 @@ def test_a_size_that_changes_just_before_a_wait_is_told() -> None:
         code = _carry(Talk(here, b""))
         other.join()
 
-    assert told == [True, True]
+    assert heard == [True, True]
     assert code == 3

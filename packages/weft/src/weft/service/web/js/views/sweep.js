@@ -25,7 +25,7 @@ export function SweepView({ route }) {
         .slice(0, DRAWN);
       const path = (job) => at("jobs", job.id, "metrics") + query({ name: ranked.metric });
       const curves = await Promise.all(drawn.map((job) => get(path(job), { signal })));
-      return { ...ranked, drawn, curves: curves.map((one) => one.metrics[0]) };
+      return { ...ranked, drawn, curves: curves.map((curve) => curve.metrics[0]) };
     },
     `${app} ${asked.metric} ${asked.goal}`,
     { every: AGAIN_MS },

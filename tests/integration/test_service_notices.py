@@ -144,3 +144,35 @@ def test_a_mail_server_that_cannot_be_used_is_refused_at_the_start(url: str, sen
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfig, match="is not an address"):
         addresses(url)
+
+
+def test_users_choose_to_hear_of_the_ends_of_their_jobs_as_an_admin_allows() -> None:
+    with mail_server(Post()) as post:
+        smtp = f"smtp://127.0.0.1:{post.port}"
+        with telling(STILL, smtp=smtp, mail_from="weft@gpu1.example") as client:
+
+            def submit(job: str, **more: object) -> httpx.Response:
+                body = {"id": job, "name": job, "command": ["x"], "user": "ann", **more}
+                answer = client.post(f"{API}/jobs", json=body)
+                client.delete(f"{API}/jobs/{job}")
+                return answer
+
+            early = submit("early", notify="mail")
+            made = add(client, url="mailto:{user}@example.org", on_request=True)
+            refused = [
+                submit("chat", notify=["mail", "slack"]),
+                submit("odd", notify="mail", user="ann@elsewhere"),
+                submit("typo", notify="email"),
+                client.post(f"{API}/jobs/batch", json={"jobs": [{"run": "x", "notify": "slack"}]}),
+            ]
+            assert submit("silent").status_code == 201
+            assert submit("asks", notify="mail").status_code == 201
+            mail = post.mails.get(timeout=LIMIT_S)
+            file = client.get(f"{API}/jobs/asks/file").json()["job"]
+
+    assert made.json()["on_request"]
+    assert [answer.status_code for answer in (early, *refused)] == [422] * 5
+    assert "--on-request" in early.json()["hint"]
+    assert mail["To"] == "ann@example.org"
+    assert mail["Subject"] == "[weft] asks is cancelled"  # and nothing before of any other
+    assert file["notify"] == ["mail"]

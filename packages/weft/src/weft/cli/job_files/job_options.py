@@ -305,6 +305,10 @@ class Flags:
         str | None,
         ORDER("--app", help="The app it belongs to; `weft jobs APP` lists the app's jobs."),
     ] = None
+    notify: Annotated[
+        Sequence[str],
+        ORDER("--notify", help="Say when it ends, by mail, slack or webhook, as an admin allows."),
+    ] = ()
     after_ok: Annotated[
         Sequence[str], ORDER("--after-ok", help="Start it once this job has succeeded.")
     ] = ()
@@ -346,6 +350,7 @@ class Flags:
             "environment": self._environment() or None,
             "secrets": split_names(self.secret) or None,
             "app": self.app,
+            "notify": split_names(self.notify) or None,
             "max_parallel": self.max_parallel,
         }
         more = sweep_of(self.sweep, self.array)

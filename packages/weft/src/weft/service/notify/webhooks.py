@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.events import event as facts
-from weft.core.model.job import JobId
+from weft.core.model.job import Job, JobId
 from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
@@ -47,6 +47,7 @@ class StateChange:
     event: str
     reason: str = ""
     user: str = ""
+    notify: tuple[str, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """As it is sent."""
@@ -66,7 +67,8 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[StateChange]:
             state = state or driver.job(job).state
             masked = mask(reason, secrets_of(record.job))
             name = JobName(**name_fields(record.job))
-            yield StateChange(name, state, kind, masked, record.job.user)
+            asked = () if record.job.launch is None else record.job.launch.notify
+            yield StateChange(name, state, kind, masked, record.job.user, asked)
 
 
 def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
@@ -139,7 +141,10 @@ MOST_HOOKS = 32
 
 @frozen
 class Hook:
-    """One receiver; empty `tenant` and `states` mean all. `seq` is the last event that was sent."""
+    """One receiver; empty `tenant` and `states` mean all. `seq` is the last event that was sent.
+
+    One `on_request` is notified of jobs that ask for it alone: of their ends without `states`.
+    """
 
     id: str
     url: str
@@ -149,6 +154,13 @@ class Hook:
     created: float = 0.0
     seq: int = 0
     format: Format = "weft"
+    on_request: bool = False
+
+    def serves(self, job: Job, way: str) -> bool:
+        """True if a job that asks for this way of being notified is heard here."""
+        fits = self.on_request and WAYS[self.format] == way
+        reached = self.format != "mail" or reaches(self.url, job.user)
+        return fits and reached and self.tenant in ("", job.tenant)
 
 
 class Hooks:
@@ -183,7 +195,14 @@ class Hooks:
         self._keep(self._hooks)
 
     def add(
-        self, url: str, tenant: str, states: tuple[str, ...], secret: str, format: Format = "weft"
+        self,
+        url: str,
+        tenant: str,
+        states: tuple[str, ...],
+        secret: str,
+        format: Format = "weft",
+        *,
+        on_request: bool = False,
     ) -> Hook:
         """Notify `url` from now on; an address that begins with `mailto:` gets mail."""
         if url.startswith(SCHEME):
@@ -193,7 +212,8 @@ class Hooks:
             raise InvalidConfig(f"there are {MOST_HOOKS} webhooks already", hint="remove one")
         seq = self._driver.seq if self._driver is not None else 0
         secret = secret or secrets.token_urlsafe(32)
-        hook = Hook(secrets.token_hex(4), url, secret, tenant, states, time.time(), seq, format)
+        terms = (tenant, states, time.time(), seq, format, on_request)
+        hook = Hook(secrets.token_hex(4), url, secret, *terms)
         self._keep({**self._hooks, hook.id: hook})
         self._begin(hook.id)
         return hook
@@ -266,7 +286,10 @@ def wanted(hook: Hook, change: StateChange) -> bool:
         return False
     if hook.format == "mail" and not reaches(hook.url, change.user):
         return False
-    return not hook.states or change.state in hook.states
+    if hook.on_request and WAYS[hook.format] not in change.notify:
+        return False
+    states = hook.states or (tuple(SIGNS) if hook.on_request else ())
+    return not states or change.state in states
 
 
 def signature(secret: str, stamp: str, body: bytes) -> str:
@@ -324,6 +347,7 @@ def _read(path: Path | None, rows: Any) -> dict[str, Hook]:
 
 Format = Literal["weft", "slack", "mail"]
 FORMATS: tuple[str, ...] = get_args(Format)
+WAYS = {"weft": "webhook", "slack": "slack", "mail": "mail"}  # as jobs ask for them
 SIGNS = {"succeeded": ":white_check_mark:", "failed": ":x:", "cancelled": ":no_entry_sign:"}
 LONGEST = 3000
 SUBJECT = 150

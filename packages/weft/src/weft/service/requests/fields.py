@@ -110,6 +110,9 @@ def _plan(text: str) -> str:
 Word = Annotated[str, Field(pattern=WORD)]
 MetricPattern = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_metric_pattern)]
 MetricPatterns = Annotated[list[MetricPattern], Field(max_length=32), BeforeValidator(_listed)]
+Notify = Annotated[
+    list[Literal["mail", "slack", "webhook"]], Field(max_length=3), BeforeValidator(_listed)
+]
 PlanText = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_plan)]
 JobWord = Annotated[str, Field(pattern=JOB_WORD)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]

@@ -36,6 +36,7 @@ from weft.service.requests.fields import (
     MemGb,
     MetricPatterns,
     Name,
+    Notify,
     Number,
     PlanText,
     Positive,
@@ -151,6 +152,7 @@ class JobFile(RequestBody):
     setup: Annotated[Text, Field(min_length=1)] | None = None
     processes: Literal[1, "per-gpu", "auto"] = "auto"
     metrics: MetricPatterns = Field(default_factory=list)
+    notify: Notify = Field(default_factory=list)
     retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
@@ -333,6 +335,7 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         retry_on=tuple(body.retry_on),
         software=software_of(body.environment),
         secrets=tuple(body.secrets),
+        notify=tuple(dict.fromkeys(body.notify)),
         **{
             **_terms(body),
             "processes": Processes(str(body.processes)),

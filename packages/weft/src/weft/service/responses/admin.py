@@ -120,7 +120,10 @@ class VerdictAnswer:
 
 @frozen_by_name
 class HookAnswer:
-    """The address to which state changes are sent; the secret is not shown."""
+    """The address to which state changes are sent; the secret is not shown.
+
+    `on_request`: only those of jobs that ask for it.
+    """
 
     id: str
     url: str
@@ -128,6 +131,7 @@ class HookAnswer:
     states: list[str]
     created: float
     format: Literal["weft", "slack", "mail"]
+    on_request: bool = False
 
 
 @frozen_by_name

@@ -187,6 +187,10 @@ def add(
     form: Annotated[
         str, typer.Option("--format", help="weft: signed JSON; slack: one line of chat for Slack.")
     ] = "weft",
+    on_request: Annotated[
+        bool,
+        typer.Option("--on-request", help="Only the ends of jobs that ask for it: --notify mail."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -196,7 +200,7 @@ def add(
 
     with user_errors():
         body = {"url": url, "tenant": tenant or None, "states": state or [], "format": form}
-        made = ServiceClient().post(NewHook, "/webhooks", body)
+        made = ServiceClient().post(NewHook, "/webhooks", {**body, "on_request": on_request})
     if as_json:
         print_json(made)
     elif quiet:

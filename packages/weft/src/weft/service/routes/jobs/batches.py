@@ -63,6 +63,7 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
         theirs = list(group)
         first = [job for job in theirs if priority_word(job) == GUARANTEED]
         single.check_guaranteed(first, service, who)
+        single.check_notify(theirs, service)
         check_jobs(service.limits, theirs, single.active_of(service.driver, tenant), who)
     if fresh:
         await service.driver.submit(*fresh)

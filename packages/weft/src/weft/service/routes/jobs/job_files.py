@@ -199,6 +199,7 @@ def _launch(launch: Launch) -> Fields:
         "checkpoint": checkpoint,
         "processes": 1 if processes == "1" else processes,
         "metrics": list(launch.metrics),
+        "notify": list(launch.notify),
         "retry_on": list(launch.retry_on),
         "retries": launch.retries,
         "backoff_s": launch.backoff_s,

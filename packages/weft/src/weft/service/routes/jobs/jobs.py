@@ -94,6 +94,7 @@ async def submit_checked(jobs: Sequence[Job], service: Context, who: Caller) -> 
     """Put jobs of one tenant that are not known yet on disk, if they may and can run."""
     fresh = [job for job in jobs if not is_known(job, service, who)]
     check_guaranteed(fresh, service, who)
+    check_notify(fresh, service)
     check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
     for job in fresh:
         service.live.check(job)  # all of them before the first is submitted
@@ -239,6 +240,20 @@ def check_user_known(service: Context) -> None:
             "jobs run as their tenants' users here, and without a token the user is unknown",
             "make one with `weft token create --role admin`",
         )
+
+
+def check_notify(jobs: Sequence[Job], service: Context) -> None:
+    """Refuse jobs that want their user notified in a way that no admin has set up."""
+    hooks = service.hooks.all()
+    asked = {(job.user, way): job for job in jobs if job.launch for way in job.launch.notify}
+    for (user, way), job in asked.items():
+        if not any(hook.serves(job, way) for hook in hooks):
+            raise HttpProblem(
+                422,
+                f"no {way} notifies {user or 'a job without a user'!r} of jobs that ask for it",
+                "leave it out, or an admin adds one: `weft webhook add URL --on-request`",
+                "notify",
+            )
 
 
 def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None:

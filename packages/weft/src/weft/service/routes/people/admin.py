@@ -78,7 +78,8 @@ class AskHook(RequestBody):
     """The address to which state changes are sent; without a secret, one is created.
 
     `format` is `weft` (signed JSON) or `slack` (one line, for Slack and compatible chats); an
-    address that begins with `mailto:` gets mail.
+    address that begins with `mailto:` gets mail. One `on_request` is notified of jobs that ask for
+    it by `notify`, and of their ends where no states are given.
     """
 
     url: Annotated[str, Field(min_length=8, max_length=2000)]
@@ -86,6 +87,7 @@ class AskHook(RequestBody):
     tenant: Word | None = None
     states: Annotated[list[StateWord], Field(max_length=10)] = Field(default_factory=list)
     secret: Annotated[str, Field(min_length=16, max_length=200)] | None = None
+    on_request: bool = False
 
 
 @router.get("/tokens", response_model=TokenList)
@@ -152,7 +154,8 @@ async def webhooks(service: Service, who: Admin) -> Json:  # noqa: ARG001
 async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Notify an address of state changes from now on; messages are signed with the secret."""
     states = tuple(dict.fromkeys(body.states))
-    hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "", body.format)
+    terms = (body.tenant or "", states, body.secret or "", body.format)
+    hook = service.hooks.add(body.url, *terms, on_request=body.on_request)
     return Json(NewHook(**_public(hook), secret=hook.secret), status_code=201)
 
 
@@ -171,6 +174,7 @@ def _public(hook: Hook) -> dict[str, Any]:
         "states": list(hook.states),
         "created": hook.created,
         "format": hook.format,
+        "on_request": hook.on_request,
     }
 
 

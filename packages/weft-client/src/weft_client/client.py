@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 # The fields of a job file; `weft submit --help` and its how-to page explain them.
 FIELDS = frozenset(
-    "after app backoff_s batch checkpoint command cpus deadline_or deadline_s env environment gpus "  # noqa: SIM905 - words
-    "hints id idle_timeout_s kinds log_mb max_parallel mem_gb metrics model name nodes notify "
-    "plans preemptible priority processes pty retries retry_on run secrets setup share sweep "
-    "tenant time_limit_s traffic user warn_s watch workdir".split()
+    "after app artifacts backoff_s batch checkpoint command cpus deadline_or deadline_s env "  # noqa: SIM905 - words
+    "environment gpus hints id idle_timeout_s kinds log_mb max_parallel mem_gb metrics model "
+    "name nodes notify plans preemptible priority processes pty retries retry_on run secrets "
+    "setup share sweep tenant time_limit_s traffic user warn_s watch workdir".split()
 )
 WRITTEN = frozenset(("deadline", "env_file", "idle_timeout", "time_limit", "warn"))
 FILES = (".yaml", ".yml", ".json")

@@ -14,6 +14,7 @@ from weft_client import cards
 from weft_client.call import calls_folder, read_answer
 from weft_client.connection import Connection, at
 from weft_client.errors import JobCancelled, JobFailed, NoResult, Refused, Unreachable
+from weft_client.fetching import fetch_files
 
 T = TypeVar("T")
 
@@ -228,6 +229,15 @@ class Job:
         answer = self._connection.json("GET", at("jobs", self.id, "events"), query={"limit": limit})
         events: list[dict[str, Any]] = answer["events"]
         return events
+
+    def artifacts(self) -> dict[str, int]:
+        """Sizes of the files that the job left in the folder that its file names, by path."""
+        answer = self._connection.json("GET", at("jobs", self.id, "artifacts"))
+        return {file["path"]: file["size"] for file in answer["files"]}
+
+    def fetch(self, path: str = "", to: str | os.PathLike[str] = ".") -> list[Path]:
+        """Copy these files, or those below a path of theirs, into the folder `to`."""
+        return fetch_files(self._connection, self.id, self.artifacts(), path, Path(to))
 
     def cancel(self) -> None:
         """End the job for good; one that has ended stays as it is."""

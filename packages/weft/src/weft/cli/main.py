@@ -43,6 +43,7 @@ COMMANDS = (
         "metrics",
         "Show metrics of a job or a sweep: the last, the least and the most value of each.",
     ),
+    CommandEntry(WORK, "fetch", "Copy the files that a job left in its folder `artifacts`."),
     CommandEntry(WORK, "wait", "Wait until jobs have ended, and exit as they did."),
     CommandEntry(
         WORK, "explain", "Show why a job waits, or why it holds what it holds.", "job:explain"

@@ -50,7 +50,7 @@ class Launch(RunTerms):
     that `secrets` names, or whose names look secret, are never shown.
     `parameters` are its values in a sweep, for people: they are in the command and `env` already.
     `search` is how that sweep searches, if it does. `notify` are the ways in which its user wants
-    to hear of its end.
+    to hear of its end. `artifacts` is a folder below `workdir` whose files may be fetched.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
@@ -70,6 +70,7 @@ class Launch(RunTerms):
     secrets: tuple[str, ...] = ()
     search: SearchTerms | None = None
     notify: tuple[str, ...] = ()
+    artifacts: str = ""
 
     def is_secret(self, name: str) -> bool:
         """True if a variable's value is hidden wherever it appears."""

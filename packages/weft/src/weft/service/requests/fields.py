@@ -69,6 +69,14 @@ def clean_path(text: str) -> str:
     return text
 
 
+def _folder_below(text: str) -> str:
+    """A folder below another, without a slash at its end."""
+    parts = PurePosixPath(clean_path(text)).parts
+    if not parts or parts[0] == "/":
+        raise ValueError("names no folder below the working directory; give one such as out")
+    return "/".join(parts)
+
+
 def _checkpoint_place(text: str) -> str:
     """A path, or an address in an object store without credentials."""
     scheme, separator, rest = clean_path(text).partition("://")
@@ -120,6 +128,7 @@ Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
 Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
 CheckpointPlace = Annotated[str, Field(max_length=4096), AfterValidator(_checkpoint_place)]
 FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(clean_path)]
+FolderBelow = Annotated[str, Field(max_length=1024), AfterValidator(_folder_below)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]

@@ -32,6 +32,7 @@ from weft.service.requests.fields import (
     Cpus,
     ExitCode,
     FilePath,
+    FolderBelow,
     JobWord,
     MemGb,
     MetricPatterns,
@@ -153,6 +154,7 @@ class JobFile(RequestBody):
     processes: Literal[1, "per-gpu", "auto"] = "auto"
     metrics: MetricPatterns = Field(default_factory=list)
     notify: Notify = Field(default_factory=list)
+    artifacts: FolderBelow | None = None
     retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
@@ -336,6 +338,7 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         software=software_of(body.environment),
         secrets=tuple(body.secrets),
         notify=tuple(dict.fromkeys(body.notify)),
+        artifacts=body.artifacts or "",
         **{
             **_terms(body),
             "processes": Processes(str(body.processes)),
@@ -410,6 +413,8 @@ def fill(body: JobFile, sweep: str, index: int, values: Mapping[str, str]) -> Jo
         changes["run"] = substitute(body.run, known)
     if body.setup is not None:
         changes["setup"] = substitute(body.setup, known)
+    if body.artifacts is not None:
+        changes["artifacts"] = substitute(body.artifacts, known)
     if body.checkpoint is not None:
         folder = substitute(body.checkpoint.dir, known)
         changes["checkpoint"] = body.checkpoint.model_copy(update={"dir": folder})

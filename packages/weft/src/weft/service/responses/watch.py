@@ -102,6 +102,24 @@ class Queue:
 
 
 @frozen_by_name
+class Artifact:
+    """A file that a job left: its path from the working directory, its bytes, when it changed."""
+
+    path: str
+    size: int
+    modified: float
+
+
+@frozen_by_name
+class Artifacts:
+    """Files in the folder that a job's file names; `left_out` counts what else there is."""
+
+    folder: str
+    files: list[Artifact]
+    left_out: int
+
+
+@frozen_by_name
 class LogRanks:
     """Ranks of an attempt that have a log."""
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from weft.service.routes.cluster import cluster, events, health, metrics, timeline, what_if
 from weft.service.routes.jobs import (
+    artifacts,
     batches,
     curves,
     job_files,
@@ -34,6 +35,7 @@ API: tuple[APIRouter, ...] = (
     what_if.router,
     logs.router,
     curves.router,
+    artifacts.router,
     sessions.router,
     slurm_client.router,
     cluster.router,

@@ -200,6 +200,7 @@ def _launch(launch: Launch) -> Fields:
         "processes": 1 if processes == "1" else processes,
         "metrics": list(launch.metrics),
         "notify": list(launch.notify),
+        "artifacts": launch.artifacts,
         "retry_on": list(launch.retry_on),
         "retries": launch.retries,
         "backoff_s": launch.backoff_s,

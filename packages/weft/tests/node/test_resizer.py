@@ -21,6 +21,7 @@ from weft.base.messages import (
     GroupPlan,
     Leaving,
 )
+from weft.node import resizer
 from weft.node.ranks.rank import Rank
 from weft.node.resizer import Resizer
 from weft.wire.attempt import CHANGE, AttemptSpec, write_whole
@@ -328,6 +329,25 @@ def test_what_never_began_here_is_undone_at_once(tmp_path: Path) -> None:
 
     assert agent.written("undone") == [{"event": "undone", "epoch": 1}]
     assert agent.settled == []
+
+
+def test_a_change_long_after_another_is_neither_ended_nor_settled_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Alone(tmp_path)
+    agent.ask(1, 0, 1, 2)
+    agent.form(1, 0, 1, 2)
+    agent.on_message(0, Adopted(1, 40, 0.25))
+    monkeypatch.setattr(resizer, "LEAVE_S", -1.0)  # a long time has passed
+
+    agent.ask(2, 0, 1, 2, 3)
+    agent.on_message(1, Adopted(1, 40, 0.25))  # said late
+
+    assert agent.killed == []
+    assert [line["epoch"] for line in agent.written("settled")] == [1]
+    agent.form(2, 0, 1, 2, 3)
+    agent.on_message(0, Adopted(2, 60, 0.25))
+    assert [line["epoch"] for line in agent.written("settled")] == [1, 2]
 
 
 def test_ranks_that_cannot_be_started_are_answered(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ class Resizer:
             case Adopted(epoch, step, pause_s):
                 adopted = {"number": number, "step": step, "pause_s": pause_s}
                 self._journal.write("adopted", epoch=epoch, **adopted)
-                if form is not None and epoch == form.epoch:
+                late = self._next is not None and self._next.epoch != epoch
+                if form is not None and epoch == form.epoch and not late:
                     self._adopted = True
                     self._switch(form)
             case Leaving("resized"):
@@ -218,6 +219,7 @@ class Resizer:
         devices = zip(members, request["gpus"], strict=True)
         places = {number: spec.devices.index(device) for number, device in devices}
         new = tuple(number for number in members if number not in self.members)
+        self._switched, self._adopted = float("inf"), False  # what was said of the change before
         self._next = _Next(epoch, spec, places, new)
         self._own = [*self._own, *new]
         for number in new:

@@ -73,6 +73,22 @@ def daily_tide(seed: int) -> Trace:
     return Trace("tide", tuple(rows))
 
 
+def long_apps(seed: int) -> Trace:
+    """Jobs of 1 to 48 hours on 1 to 8 GPUs, half as many again as fit on eight."""
+    rng = np.random.default_rng([seed, 48])
+    sizes = (1, 1, 2, 4, 8)
+    shortest, longest = 1.0, 48.0
+    mean_s = float(np.mean(sizes)) * np.sqrt(shortest * longest) * HOUR
+    rows: list[tuple[Job, Truth]] = []
+    at = 0.0
+    for number in range(100):
+        at += float(rng.exponential(mean_s / (8 * 1.5)))
+        hours = float(np.exp(rng.uniform(np.log(shortest), np.log(longest))))
+        gpus = int(rng.choice(sizes))
+        rows.append((Job(JobId(f"app{number}"), at, Demand(gpus)), Truth(hours * HOUR)))
+    return Trace("long apps", tuple(rows))
+
+
 def sensitive_to_cores(seed: int) -> Trace:
     """Jobs of ten models, of which some need many CPU cores and some hardly any."""
     return hosts.workload(hosts.MIXES["40/20/40"], 1.2 * 16 / hosts.GPUS, jobs=250, seed=seed)

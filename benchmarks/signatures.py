@@ -1,4 +1,6 @@
-"""What each published system is good at, in small: `python -m benchmarks.signatures [NAME ...]`.
+"""What each published system is good at, in small.
+
+    python -m benchmarks.signatures [NAME ...] [--seeds 11 12 13]
 
 Each system meets the baseline and what it was built to beat on a workload of its own kind, and must
 be better in its own objective by a stated margin, for each of three seeds. Results go to
@@ -7,6 +9,7 @@ benchmarks/signatures.json, from which `make docs` writes the table of policies.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -22,7 +25,8 @@ from weft.frozen import frozen
 from weft.sim.result import Outcome
 
 RESULTS = Path(__file__).with_name("signatures.json")
-SEEDS = (0, 1, 2)
+SEEDS, FRESH = (0, 1, 2), (11, 12, 13)  # by which margins were set, and others
+WHICH: dict[tuple[int, ...], str] = {SEEDS: "gains", FRESH: "fresh"}
 OBJECTIVES = {
     "avg_jct_h": "mean completion time",
     "avg_t90_h": "mean time to 90 % of the loss's fall",
@@ -97,15 +101,19 @@ HOSTS = Workload(
 )
 PHASES = Workload("cassini", "24x1:a100/nic=50/rack=4:50", of=cases.phases_on_links)
 PARTS = Workload("parts of GPUs and gangs", "", of=cases.parts_of_gpus)
+LONG_APPS = Workload("long apps", "1x8:v100", of=cases.long_apps)
 TIDE = Workload("days and nights", "8x8:v100", of=cases.daily_tide)
 BACKFILL = "fifo:backfill=true"
 TUNE, PROPORTIONAL = (f"synergy:order=las,mechanism={name}" for name in ("tune", "proportional"))
 SHOCKWAVE = "shockwave:window=8,round=600"
 POLLUX = "pollux:generations=4,population=12,interval=300"
-# Margins lie below what these very seeds showed: they notice a system that stops working, and are
-# no estimate of how much better it is elsewhere.
+# Margins lie below what six seeds showed, but those of allox, astraea, cassini and hived, which
+# three fresh ones missed: they notice a system that stops working, and estimate nothing.
 SIGNATURES = {
     "themis": Signature("themis", CROWDED, "worst_ftf", {"fifo": 50.0}),
+    "themis, long apps": Signature(
+        "themis", LONG_APPS, "worst_ftf", {"fifo": 5.0, "tiresias": 2.0, "gandiva": 5.0}
+    ),
     "tiresias": Signature("tiresias", CROWDED, "avg_jct_h", {"fifo": 4.0}),
     "gittins": Signature("gittins", CROWDED, "avg_jct_h", {"fifo": 5.0}),
     "qssf": Signature("qssf", CROWDED, "avg_jct_h", {"fifo": 2.5}),
@@ -113,15 +121,15 @@ SIGNATURES = {
     "allox": Signature("allox", KINDS, "avg_jct_h", {"fifo": 1.1}),
     "sia": Signature("sia:interval=300", ADAPTIVE_KINDS, "avg_jct_h", {"fifo": 2.0}),
     "pollux": Signature(POLLUX, ADAPTIVE, "avg_jct_h", {"fifo": 1.3, "tiresias": 1.3}),
-    "lyra": Signature("lyra", ADAPTIVE, "avg_jct_h", {"fifo": 1.8}),
+    "lyra": Signature("lyra", ADAPTIVE, "avg_jct_h", {"fifo": 1.3}),
     "rubick": Signature("rubick:interval=300", ADAPTIVE, "avg_jct_h", {"fifo": 1.3}),
-    "arena": Signature("arena", ADAPTIVE, "avg_jct_h", {"fifo": 1.4}),
-    "optimus": Signature("optimus", ADAPTIVE, "avg_jct_h", {"fifo": 1.5}),
-    "slaq": Signature("slaq:epoch=60", LOSSES, "avg_t90_h", {"fifo": 2.0, "fair|fifo": 2.0}),
+    "arena": Signature("arena", ADAPTIVE, "avg_jct_h", {"fifo": 1.3}),
+    "optimus": Signature("optimus", ADAPTIVE, "avg_jct_h", {"fifo": 1.2}),
+    "slaq": Signature("slaq:epoch=60", LOSSES, "avg_t90_h", {"fifo": 1.5, "fair|fifo": 1.5}),
     "shockwave": Signature(SHOCKWAVE, REGIMES, "worst_ftf", {"fifo": 1.5}),
     "shockwave, makespan": Signature(SHOCKWAVE, REGIMES, "makespan_h", {"gavel:round=600": 1.01}),
     "gandiva_fair": Signature(
-        "gandiva_fair", TENANTS, "least_tenant_ltgf", {"fifo": 4.0, "tiresias": 1.5}
+        "gandiva_fair", TENANTS, "least_tenant_ltgf", {"fifo": 4.0, "tiresias": 1.1}
     ),
     "astraea": Signature("astraea", TENANTS, "least_tenant_ltgf", {"fifo": 4.0, "tiresias": 1.4}),
     "lucid": Signature("lucid", SHARED, "avg_jct_h", {"fifo": 1.4, "tiresias": 1.4}),
@@ -129,16 +137,16 @@ SIGNATURES = {
     "iadeep": Signature("iadeep", SHARED, "makespan_h", {"fifo": 1.1}),
     "antman": Signature("antman", LOOSE, "avg_jct_h", {"fifo": 1.7}),
     "antman, guaranteed": Signature("antman", LOOSE, "firm_jct_h", {"fifo": 1.8}),
-    "gandiva": Signature("gandiva", LONELY, "first_start_h", {"fifo": 10.0, "tiresias": 8.0}),
+    "gandiva": Signature("gandiva", LONELY, "first_start_h", {"fifo": 10.0, "tiresias": 4.0}),
     "smd": Signature("smd", SERVERS, "total_utility", {"fifo": 1.1}),
     "elasticflow": Signature(
-        "elasticflow", DEADLINES, "deadlines_met", {BACKFILL: 1.1, "srtf": 1.1}
+        "elasticflow", DEADLINES, "deadlines_met", {BACKFILL: 1.1, "srtf": 1.0}
     ),
     "singularity": Signature(
         "singularity", TIERS, "hours_kept", {BACKFILL: 1.05, "priority|srtf": 1.0}
     ),
     "hived": Signature("hived", CELLS, "worst_tenant", {"quota": 1.5}),
-    "gfs": Signature(f"gfs|{BACKFILL}", SPOT, "evictions", {f"priority|{BACKFILL}": 1.3}),
+    "gfs": Signature(f"gfs|{BACKFILL}", SPOT, "evictions", {f"priority|{BACKFILL}": 1.2}),
     "synergy": Signature(TUNE, HOSTS, "avg_jct_h", {"las": 1.05, PROPORTIONAL: 1.05}),
     "cassini": Signature("cassini|themis", PHASES, "avg_jct_h", {"themis": 1.01}),
     "fgd": Signature("fgd", PARTS, "filled", {"random": 1.04, "best-fit": 1.0}),
@@ -180,27 +188,37 @@ def gains(signature: Signature, seed: int) -> dict[str, float]:
     return {rival: own / other if more else other / own for rival, other in others.items()}
 
 
-def main(names: list[str]) -> int:
-    """Measure all, or those named, and keep the results; fail where a margin is not reached."""
+def main() -> int:
+    """Measure all, or those named; fail where a margin is not reached.
+
+    Results for the usual seeds are kept, and those for three others that margins were not set by.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.signatures")
+    parser.add_argument("names", nargs="*", default=[*SIGNATURES])
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    asked = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     missed = 0
-    for name in names or SIGNATURES:
+    for name in asked.names:
         signature = SIGNATURES[name]
-        seen = [gains(signature, seed) for seed in SEEDS]
+        seen = [gains(signature, seed) for seed in asked.seeds]
         least = {rival: min(gain[rival] for gain in seen) for rival in signature.rivals}
-        kept[name] = {
+        measured = {rival: [round(gain[rival], 2) for gain in seen] for rival in least}
+        kept[name] = kept.get(name, {}) | {
             "workload": signature.workload.name,
             "objective": OBJECTIVES[signature.objective],
-            "gains": {rival: [round(gain[rival], 2) for gain in seen] for rival in least},
             "margins": signature.rivals,
         }
+        if tuple(asked.seeds) in WHICH:
+            kept[name][WHICH[tuple(asked.seeds)]] = measured
         wrong = [rival for rival, gain in least.items() if gain < signature.rivals[rival]]
         missed += len(wrong)
-        print(f"{name:14}{kept[name]['gains']}{'  MISSED' if wrong else ''}", flush=True)
-    ordered = {name: kept[name] for name in SIGNATURES if name in kept}
-    RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
+        print(f"{name:19}{measured}{'  MISSED' if wrong else ''}", flush=True)
+    if tuple(asked.seeds) in WHICH:
+        ordered = {name: kept[name] for name in SIGNATURES if name in kept}
+        RESULTS.write_text(json.dumps(ordered, indent=1) + "\n")
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -34,7 +34,7 @@ CLUSTER, GPUS = "2x8:a100", 16
 MEDIAN_S, SPREAD, WITHIN = 1_800.0, 1.2, 0.3
 ALIKE, GROUPS, USERS = 0.65, 12, 6
 SIZES = (1, 1, 1, 2, 2, 4, 8)
-CPU_S = 20.0
+CPU_S = 0.8  # of an answer, as in a service
 SLACK_S, LEAST = 30.0, 0.7
 
 

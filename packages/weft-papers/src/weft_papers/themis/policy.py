@@ -15,7 +15,10 @@ Deviations  the paper has no public code. Bids are for numbers of GPUs, not for 
             that its gangs can use within its part after payment, at least one gang. Leftovers go
             to apps outside the auction in random order, then to bidders. Apps that hold nothing
             are all infinitely unfair: those are ranked by their fairness with the least gang, and
-            of equal apps the earlier comes first. `f=0` shows every offer to all apps.
+            of equal apps the earlier comes first. Leases end together, at multiples of one and
+            half to one and a half of one after they began, and the worst-off bidder has its least
+            gang however many others that costs: else a gang of many GPUs waits forever. `f=0`
+            shows every offer to all apps.
 """
 
 from __future__ import annotations
@@ -101,7 +104,8 @@ class Themis:
         names = list(map(name_app, view.table.jobs))
         crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
         held = view.held()
-        ends = {job: kept.ends.get(job, view.now + self.lease) for job in held}
+        lease = self._next_end(view.now)
+        ends = {job: kept.ends.get(job, lease) for job in held}
         wanted = any(map(_wants, view.table.jobs, view.table.allocations))
         expired = self._expired(view, ends) if wanted else []
         for job in expired:
@@ -113,7 +117,6 @@ class Themis:
         won = _place(view, self._auction(view, ranked), target, held)
         leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
         won |= _hand_out(view, leftovers, won, held)
-        lease = view.now + self.lease
         ends |= {job: lease for job in won if job not in target}
         target |= won
         _grow(view, leftovers, target, held)
@@ -123,6 +126,10 @@ class Themis:
         plan = Plan.target(view, target)
         ends = {job: ends[job] for job in target}
         return replace(plan, wake_at=wake, memory=ThemisMemory(ends, crowd))
+
+    def _next_end(self, now: float) -> float:
+        """Return the end of a lease that begins now: all leases end at multiples of one."""
+        return round(now / self.lease + 1.0) * self.lease
 
     def _expired(self, view: View, ends: Mapping[JobId, float]) -> list[JobId]:
         rows = view.table
@@ -292,6 +299,8 @@ def count_participants(apps: int, f: float) -> int:
 def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     """GPUs of each bidder in the proportionally fair division, and the part c it may keep."""
     tables = [_table(bid, offer) for bid in bids]
+    if tables and len(tables[0]) > 1:
+        tables[0][0] *= len(tables) + 1  # no number of others is worth more than the worst-off app
     before = _stack(tables, offer)
     behind = _stack(tables[::-1], offer)[::-1]
     sizes = _trace(tables, before, offer)

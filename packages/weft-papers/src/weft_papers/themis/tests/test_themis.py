@@ -247,6 +247,25 @@ def test_nobody_bids_for_more_than_a_node_where_that_is_four_times_as_slow() -> 
     ]
 
 
+def test_the_worst_off_bidder_is_not_outweighed_by_many_others() -> None:
+    gang, small = {8: 0.001}, {1: 1.0, 2: 2.0}
+
+    sizes, _ = divide(8, [gang, small, small, small])
+
+    assert sizes == [8, 0, 0, 0]
+
+
+def test_a_gang_of_all_gpus_starts_while_small_jobs_keep_coming() -> None:
+    rows = [(Job(JobId("gang"), 3_600.0, Demand(8)), Truth(3_600.0))]
+    rows += [(Job(JobId(f"j{i}"), 600.0 * i, Demand(1)), Truth(7_000.0)) for i in range(120)]
+    rows.sort(key=lambda row: row[0].submitted)
+
+    outcome = weft.simulate(Trace("mix", tuple(rows)), "themis", "1x8:v100").outcomes["themis"][0]
+
+    row = [*outcome.per_job.id].index("gang")
+    assert outcome.per_job.end_s[row] < 12 * 3_600.0  # it ended after 31 hours
+
+
 @pytest.mark.parametrize("over", [True, False])
 def test_leases_end_for_who_runs_and_could_use_more(over: bool) -> None:
     # Nobody waits; one has 7 GPUs and the other 1. The leases end at 100 s.
@@ -264,7 +283,7 @@ def test_leases_end_for_who_runs_and_could_use_more(over: bool) -> None:
     plan = Themis(f=0.0).decide(view)
 
     assert (view.after(plan)[JobId("poor")].gpus > 1) is over
-    assert plan.wake_at == (100.0 + Themis().lease if over else 100.0)
+    assert plan.wake_at == (Themis().lease if over else 100.0)
 
 
 def test_the_crowd_at_first_is_the_present_one() -> None:

@@ -113,7 +113,15 @@ def megabytes(log: str) -> float:
 def count_installed(since: float) -> int:
     """Packages that were put into the environment after that time."""
     folders = VENV.glob("lib/python*/site-packages/*.dist-info")
-    return sum(folder.stat().st_mtime > since for folder in folders)
+    return sum(changed_at(folder) > since for folder in folders)
+
+
+def changed_at(file: Path) -> float:
+    """When it was changed; 0.0 if pip has just taken it away, to put another there."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def explain(log: str) -> str:

@@ -41,6 +41,17 @@ def test_the_bar_follows_the_packages_that_are_found_and_then_installed(script: 
     assert script.megabytes(LOG) == pytest.approx(191.0)
 
 
+def test_a_package_that_pip_is_replacing_counts_when_it_is_there_again(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "lib" / "python3" / "site-packages"
+    (packages / "new-1.dist-info").mkdir(parents=True)
+    (packages / "replaced-1.dist-info").symlink_to("nowhere")  # listed, and gone when looked at
+    monkeypatch.setattr(script, "VENV", tmp_path)
+
+    assert script.count_installed(since=1.0) == 1
+
+
 def test_without_a_terminal_a_stage_is_one_line(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

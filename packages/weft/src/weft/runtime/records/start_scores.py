@@ -14,6 +14,7 @@ from weft.frozen import frozen
 OUTSIDE = 0.1  # of the starts at most before a range, and as many after it
 STEP, SHIFT = 0.4, 0.1  # of a logarithm, at a start outside, or on either side of the middle
 LEAST, MOST = -2.0, 4.0
+CAUTIOUS = 0.7  # before any was scored: jobs that nobody has submitted yet are in no simulation
 SLACK_S = 30.0  # a start itself takes a while
 SOON_S = 60.0  # differences of starts that come sooner are not differences in kind
 NARROWEST = 0.05  # what simulations agree on is no surer than that
@@ -55,7 +56,7 @@ class StartScores:
     made: int = 0
     kept: int = 0
     _below: float = 0.0
-    _above: float = 0.0
+    _above: float = CAUTIOUS
     _shift: float = 0.0
     _open: defaultdict[JobId, list[_Range]] = field(default_factory=lambda: defaultdict(list))
 

@@ -175,9 +175,9 @@ def main() -> int:
         ranges = [span for some, _ in played for span in some]
         unknown = sum(count for _, count in played)
         hold = sum(span.off_s <= SLACK_S for span in ranges)
-        width = float(np.median([span.width for span in ranges]))
-        worst = max(span.off_s for span in ranges) / 60.0
-        part = f"{len(ranges)} | {hold / len(ranges):.0%}"
+        width = float(np.median([span.width for span in ranges] or [1.0]))
+        worst = max((span.off_s for span in ranges), default=0.0) / 60.0
+        part = f"{len(ranges)} | {hold / max(len(ranges), 1):.0%}"
         print(f"| {policy} | {part} | {width:.1f} x | {worst:.0f} min | {unknown} |", flush=True)
         held, made = held + hold, made + len(ranges)
     return 0 if held >= LEAST * made else 1

@@ -526,6 +526,16 @@ def test_a_nodes_jobs_are_in_the_order_of_its_gpus(open_page: Open) -> None:
         page.close()
 
 
+@pytest.mark.parametrize("width", [420, 360])
+def test_on_a_phone_all_tabs_fit(client: httpx.Client, open_page: Open, width: int) -> None:
+    page = open_page(f"{client.base_url}#/cluster")
+    page.set_viewport_size({"width": width, "height": 860})
+    expect(page.get_by_role("link", name="Policies")).to_be_visible()
+
+    assert page.locator(".nav").evaluate("bar => bar.scrollWidth <= bar.clientWidth")
+    page.close()
+
+
 def test_on_a_phone_the_size_of_a_sweep_is_not_cut_off(open_page: Open) -> None:
     with serving("simulated:cluster=1x4:a100,speed=0.001", policy="fifo") as client:
         fields = {"name": "tune", "gpus": 1, "sweep": {"grid": {"lr": [0.1, 0.2, 0.3]}}}

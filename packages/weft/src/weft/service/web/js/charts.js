@@ -92,7 +92,7 @@ export function Chart({
       const options = {
         width: Math.max(box.current.clientWidth, 120),
         height,
-        padding: [8, 22, 0, 0], // half of the last time,
+        padding: [8, 30, 0, 0], // half of the last time,
         legend: { live: true },
         cursor: { y: false, points: { size: 6 } },
         scales: {

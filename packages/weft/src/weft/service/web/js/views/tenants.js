@@ -63,7 +63,7 @@ function Shares({ shares, chosen }) {
         ]
       : [
           { label: row.tenant, step: true, colour: lineColour(i) },
-          { label: `${row.tenant}, due`, step: true, dash: [4, 4], colour: lineColour(i) },
+          { label: `${row.tenant}, due`, step: true, dash: [4, 4 + 4 * i], colour: lineColour(i) },
         ],
   );
   return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />

@@ -3,22 +3,28 @@
 Real trainings of a small network on scikit-learn's digits, sixty trials of up to 27 epochs on four
 devices. Each trial is trained as far as a search lets it, and takes the CPU seconds that this took;
 which trial runs when is simulated, by the code that stops trials in the service.
+
+`--policies fifo,themis,weft` runs the same searches in a service of this machine instead, with four
+slots and a pause in each epoch, so that a busy machine changes little.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
 
-from weft.app.search.halving import find_behind
+from weft.app.search.halving import find_behind, rungs, values_at
 from weft.app.search.space import Range, Space, Value, choose
 from weft.core.model.search import SearchKind, SearchTerms
 
@@ -30,6 +36,8 @@ SPACE: Space = {
     "decay": Range(1e-6, 1e-1, "log"),
 }
 BATCH = 64
+PAUSE_S = 0.3  # of an epoch in a service
+PORT = 18_461
 
 
 def train(point: dict[str, Value], data: Any) -> Iterator[float]:
@@ -101,7 +109,9 @@ def search(points: list[dict[str, Value]], data: Any, terms: SearchTerms) -> dic
                 name: trial.curve[: -1 if any(name == other for _, other in running) else None]
                 for name, trial in trials.items()
             }
-            behind = find_behind(ended, terms)
+            steps = rungs(terms)
+            reached = {name: values_at(curve, steps) for name, curve in ended.items()}
+            behind = find_behind(reached, terms)
     best = min(loss for trial in trials.values() for _, loss in trial.curve)
     whole = sum(len(trial.curve) == EPOCHS for trial in trials.values())
     spent = sum(trial.cpu_s for trial in trials.values())
@@ -146,10 +156,68 @@ def learn(seed: int, data: Any) -> dict[str, float]:
 
 def digits() -> Any:
     """Three quarters to train with, and a quarter to compare by."""
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(1).permutation(len(images))
     cut = len(order) * 3 // 4
     return tuple((images[part] / 16.0, labels[part]) for part in (order[:cut], order[cut:]))
+
+
+def train_here(point: str, data: Path) -> None:
+    """One trial of a service: it prints the loss of each epoch."""
+    arrays = np.load(data)
+    held = tuple((arrays[f"x{part}"], arrays[f"y{part}"]) for part in (0, 1))
+    words = dict(pair.split("=") for pair in point.split(","))
+    for epoch, loss in enumerate(train({k: float(v) for k, v in words.items()}, held), 1):
+        print(f"step={epoch} val_loss={loss}", flush=True)
+        time.sleep(PAUSE_S)
+
+
+def search_in_service(policy: str, kind: str, trials: int) -> dict[str, float]:
+    """What a search of a sweep file finds and spends under a policy."""
+    from weft_client import Client
+
+    with tempfile.TemporaryDirectory() as folder:
+        (x, y), (held_x, held_y) = digits()
+        np.savez(f"{folder}/digits.npz", x0=x, y0=y, x1=held_x, y1=held_y)
+        serve = ["serve", "--engine", f"local:cpu=true,slots={DEVICES}", "--policy", policy]
+        words = [*serve, "--state", f"{folder}/state", "--port", f"{PORT}"]
+        with (Path(folder) / "service.log").open("w") as log:
+            service = subprocess.Popen(
+                [sys.executable, "-m", "weft", *words], stdout=log, stderr=log
+            )
+        try:
+            client = Client(f"http://127.0.0.1:{PORT}")
+            values = ",".join(f"{name}=${{{name}}}" for name in SPACE)
+            command = [sys.executable, "-m", "benchmarks.searches", "--point", values]
+            space = {
+                name: {each.kind: [each.low, each.high]}
+                for name, each in SPACE.items()
+                if isinstance(each, Range)
+            }
+            terms = {"search": kind, "metric": "val_loss", "space": space, "trials": trials}
+            file = {
+                "command": [*command, "--data", f"{folder}/digits.npz"],
+                "workdir": str(Path.cwd()),
+                "metrics": "val_loss",
+                "sweep": terms,
+            }
+            began = time.monotonic()
+            statuses = client.sweep(file, name="search").wait()
+            took = time.monotonic() - began
+            fields = [status.fields for status in statuses]
+            held = [job["metrics"].get("val_loss") for job in fields]
+            return {
+                "best": min(each["least"] for each in held if each and each["least"] is not None),
+                "device_s": sum(job["gpu_seconds"] for job in fields),
+                "epochs": sum(each["step"] for each in held if each),
+                "whole": sum(status.state == "succeeded" for status in statuses),
+                "end_s": took,
+            }
+        finally:
+            service.terminate()
+            service.wait(60)
 
 
 def main() -> None:
@@ -157,7 +225,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--optuna", action="store_true", help="also its sampler, if installed")
+    parser.add_argument("--policies", default="", help="run in a service under these policies")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="of each search in a service")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.point:
+        train_here(options.point, options.data)
+        return
+    if options.policies:
+        print("| policy | search | best loss | epochs | to the end | device s | done after s |")
+        print("|---|---|---|---|---|---|---|")
+        for policy in options.policies.split(","):
+            for kind in ("grid", "random", "asha"):
+                row = search_in_service(policy, kind, options.trials)
+                print(
+                    f"| {policy} | {kind} | {row['best']:.4f} | {row['epochs']:.0f} | "
+                    f"{row['whole']:.0f} | {row['device_s']:.0f} | {row['end_s']:.0f} |",
+                    flush=True,
+                )
+        return
     data = digits()
     plain, asha = SearchTerms(SearchKind.RANDOM), SearchTerms(SearchKind.ASHA)
     ways: dict[str, Callable[[int], dict[str, float]]] = {

@@ -83,7 +83,7 @@ def draw(count: int, load: float, seed: int) -> list[tuple[Job, float]]:
 
 
 def play(policy: str, count: int, load: float, seed: int) -> tuple[list[StartRange], int]:
-    """A service with these jobs: what it said of starts, and how often it could say nothing."""
+    """A service with these jobs: the ranges that it simulated, and how often it could not."""
     rows = draw(count, load, seed)
     asked = _Asked(seed)
 
@@ -147,7 +147,7 @@ class _Asked:
         start = explain(present, job, None, (), Purse(CPU_S)).start
         assert start is not None
         low, middle, high = (start.quantile(q) for q in (0.1, 0.5, 0.9))
-        if low is None or middle is None or high is None:
+        if start.counted or low is None or middle is None or high is None:
             self.unknown += 1
             return
         driver.foretell(Foretold(job, low, middle, high))
@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    print("| policy | ranges | hold | median width | worst miss | nothing said |")
+    print("| policy | ranges | hold | median width | worst miss | not simulated |")
     print("|---|--:|--:|--:|--:|--:|")
     held = made = 0
     for policy in asked.policies:

@@ -219,7 +219,7 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Pur
         return estimate
     order = [front.job.id for front in ahead if not front.running]
     counted = count_start(before, [*order, job], purse)
-    return counted if counted is not None else estimate
+    return replace(counted, correction=present.correction) if counted is not None else estimate
 
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:

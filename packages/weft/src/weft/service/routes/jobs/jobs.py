@@ -250,7 +250,7 @@ def check_notify(jobs: Sequence[Job], service: Context) -> None:
         if not any(hook.serves(job, way) for hook in hooks):
             raise HttpProblem(
                 422,
-                f"no {way} notifies {user or 'a job without a user'!r} of jobs that ask for it",
+                f"no {way} about jobs that ask for it reaches {user or 'jobs without a user'}",
                 "leave it out, or an admin adds one: `weft webhook add URL --on-request`",
                 "notify",
             )

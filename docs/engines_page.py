@@ -36,6 +36,7 @@ UNSEEN: dict[str, dict[str, str]] = {
     },
     "local": {
         "discipline": "jobs are given theirs by policies",
+        "memory_waits": "its library and its book are tried against a stand-in for CUDA",
         "mps": "the daemon's commands alone are tested",
         "resize_limit_s": "resizes take the default",
         "sleep": "always on",

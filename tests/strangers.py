@@ -25,14 +25,16 @@ from weft.perf.sharing.programs import LearntPrograms
 class World:
     """A scheduler on one H200, and jobs that start as soon as they are asked to."""
 
-    def __init__(self, cluster: str = "1x1:h200", policy: str = "weft:strangers=true") -> None:
+    def __init__(
+        self, cluster: str = "1x1:h200", policy: str = "weft:strangers=true", *, waits: bool = False
+    ) -> None:
         knowledge = Knowledge(
             predictor=build("predictor", "history"),
             beliefs=FittedBeliefs(),
             colocation=Colocated(profile_of),
             costs=LearntCosts(),
             pooled=PooledBeliefs(),
-            programs=LearntPrograms(),
+            programs=LearntPrograms(waits=waits),
         )
         self.scheduler = Scheduler(
             build("policy", policy), parse_cluster(cluster), knowledge=knowledge
@@ -52,8 +54,10 @@ class World:
         job = Job(JobId(name), self.now, **fields)
         self.tell(Submitted(job))
 
-    def report(self, name: str, mem_gb: float, steps: float = 50.0) -> None:
-        report = Report(mem_gb=mem_gb, steps=steps)
+    def report(
+        self, name: str, mem_gb: float, steps: float = 50.0, held_gb: float | None = None
+    ) -> None:
+        report = Report(mem_gb=mem_gb, steps=steps, held_gb=held_gb)
         self.tell(Reported(JobId(name), self.attempt(name), report))
 
     def observe(self, name: str, peak_gb: float) -> None:

@@ -1,12 +1,15 @@
 """Unmodified training scripts on one GPU: one at a time, all at once, and through `weft serve`.
 
-    python -m benchmarks.any_job [--mix fitting|crowded] [--seed N ...] [--quick] [--cpu] [--out F]
+    python -m benchmarks.any_job [--mix fitting|crowded|spikes|overcommitted] [--seed N ...]
+                                 [--quick] [--cpu] [--out F]
     python -m benchmarks.any_job --short-behind
     python -m benchmarks.any_job.probe        what this machine lets us see and do, in a minute
 
 Scripts are of a dozen kinds (`kinds.py`) and know nothing of Weft; the service is started as it
 comes, and told a command and one GPU. A mix is drawn by its seed and arrives over time. `fitting`
 mixes fit on the device together; `crowded` ones do not: starting all at once must fail there.
+Those of `spikes` and `overcommitted` fit only for a part of the time: there they are also started
+all at once with allocations that wait, and nothing else of Weft.
 `--cpu` tries the benchmark with tiny networks on a machine without a GPU.
 """
 
@@ -26,11 +29,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.any_job import short_behind
-from benchmarks.any_job.kinds import CROWDED, FITTING, SMALL, Job, draw, time_steps
+from benchmarks.any_job.kinds import (
+    CROWDED,
+    FITTING,
+    OVERCOMMITTED,
+    SMALL,
+    SPIKES,
+    Job,
+    draw,
+    time_steps,
+)
 from benchmarks.any_job.slowdowns import PROMISE, slowdown, speed_alone
-from benchmarks.any_job.ways import Outcome, all_at_once, by_weft, one_at_a_time
+from benchmarks.any_job.ways import Outcome, all_at_once, all_waiting, by_weft, one_at_a_time
 
-MIXES = {"fitting": FITTING, "crowded": CROWDED}
+MIXES = {"fitting": FITTING, "crowded": CROWDED, "spikes": SPIKES, "overcommitted": OVERCOMMITTED}
 CPU_FLAGS = ["--engine", "local:slots=1,cpu=true"]
 
 
@@ -91,6 +103,7 @@ def run_mix(
     ways: dict[str, Callable[[], list[Outcome]]] = {
         "alone": lambda: one_at_a_time(jobs),
         "at once": lambda: all_at_once(jobs),
+        "waiting": lambda: all_waiting(jobs),
         "weft": lambda: by_weft(jobs, flags),
     }
     speeds = [alone[job.kind] for job in jobs] if {job.kind for job in jobs} <= set(alone) else []
@@ -133,6 +146,7 @@ def summarise(outcomes: list[Outcome], speeds: list[float]) -> dict[str, Any]:
         "average_s": round(statistics.mean(outcome.took for outcome in outcomes), 2),
         "makespan_s": round(max(outcome.ended for outcome in outcomes), 2),
         "failed": sum(not outcome.ok for outcome in outcomes),
+        "restarts": sum(outcome.restarts for outcome in outcomes),
         "out_of_memory": sum(outcome.out_of_memory for outcome in outcomes),
         "mean_slowdown": round(statistics.mean(slows), 3) if slows else None,
         "worst_slowdown": max(slows, default=None),
@@ -151,7 +165,7 @@ def show(by_way: dict[str, Any]) -> None:
         "way",
         "average, s",
         "makespan, s",
-        "failed (memory)",
+        "failed (memory), restarts",
         "mean slowdown",
         f"beyond {PROMISE}, s",
         "of who asked",
@@ -163,7 +177,7 @@ def show(by_way: dict[str, Any]) -> None:
             way,
             f"{row['average_s']:.1f}",
             f"{row['makespan_s']:.1f}",
-            f"{row['failed']} ({row['out_of_memory']})",
+            f"{row['failed']} ({row['out_of_memory']}), {row['restarts']}",
             "" if row["mean_slowdown"] is None else f"{row['mean_slowdown']:.2f}",
             f"{row['broken_s']:.1f} (worst {row['worst_broken_s']:.1f})",
             f"worst {row['worst_asked_s']:.1f}",
@@ -182,7 +196,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short jobs: about six minutes")
     parser.add_argument("--cpu", action="store_true", help="tiny networks without a GPU")
     parser.add_argument("--short-behind", action="store_true", help="a short job behind a large")
-    parser.add_argument("--skip", nargs="*", default=[], choices=["alone", "at once", "weft"])
+    parser.add_argument(
+        "--skip", nargs="*", default=[], choices=["alone", "at once", "waiting", "weft"]
+    )
     parser.add_argument("--flag", action="append", default=[], help="another of `weft serve`")
     parser.add_argument(
         "--ask", type=int, help="one job in so many asks for a slowdown of at most 1.3"

@@ -25,13 +25,24 @@ KINDS: dict[str, tuple[str, ...]] = {
     "large-60": ("large.py", "60"),
     "large-90": ("large.py", "90"),
     "hostile": ("hostile.py",),
+    "big": ("big.py", "70"),
+    "spike": ("spike.py", "45"),
 }
 SMALL = ("transformer", "compiled", "lstm", "mlp", "unet", "loader", "graph", "hugging-face")
 FITTING = (*SMALL, "lightning")
 # Sixty and ninety GB do not fit side by side, and one kind takes whatever is left.
 CROWDED = (*FITTING, "large-60", "large-90", "hostile")
+# Memory that does not fit side by side all the time: two want 70 GB, and many 45 for a moment.
+SPIKES = ("spike", "spike", "big", "transformer", "mlp")
+OVERCOMMITTED = ("spike", "big", "mlp")
 WARM_UP, TIMED = 10, 30  # steps
-MANY_STEPS = {"graph": 2000, "mlp": 400, "hostile": 400}  # of kinds that are quick
+MANY_STEPS = {
+    "graph": 2000,
+    "mlp": 400,
+    "hostile": 400,
+    "big": 400,
+    "spike": 1200,
+}  # of kinds that are quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +83,9 @@ def time_steps(kinds: tuple[str, ...], at_once: int = 1) -> dict[str, float]:
 
     It also fills the caches of compilers, so that no way of running the jobs pays for that.
     """
-    heavy = [kind for kind in kinds if kind.startswith(("large", "hostile"))]
-    light = [kind for kind in kinds if kind not in heavy]
+    alone = ("large", "hostile", "big", "spike")
+    heavy = [kind for kind in dict.fromkeys(kinds) if kind.startswith(alone)]
+    light = [kind for kind in dict.fromkeys(kinds) if kind not in heavy]
     with ThreadPoolExecutor(at_once) as pool:
         times = dict(zip(light, pool.map(time_step, light), strict=True))
     return {**times, **{kind: time_step(kind) for kind in heavy}}

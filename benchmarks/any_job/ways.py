@@ -1,4 +1,4 @@
-"""Three ways to run a mix: one job at a time, all as they arrive, and by `weft serve`."""
+"""Ways to run a mix: one job at a time, all as they arrive, the same waiting for memory, Weft."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.any_job.kinds import SCRIPTS, Job, sleep_until
+from weft.wire.memory_waits import add_guard, find_library
 
 LIMIT_S = 1200.0
 ENDED = ("succeeded", "finished", "failed", "cancelled")
@@ -67,7 +68,25 @@ def one_at_a_time(jobs: list[Job]) -> list[Outcome]:
     return outcomes
 
 
-def all_at_once(jobs: list[Job]) -> list[Outcome]:
+def all_waiting(jobs: list[Job]) -> list[Outcome]:
+    """Each started when it arrives, and those whose memory is not free wait inside a call."""
+    library = find_library()
+    if library is None:
+        raise RuntimeError("the memory guard is not compiled: python packages/weft/build_native.py")
+    with tempfile.TemporaryDirectory() as folder:
+        socket_path = f"{folder}/book"
+        command = [sys.executable, "-m", "weft.node.memory", socket_path, "--state", folder]
+        book = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            while not Path(socket_path).is_socket():
+                time.sleep(0.05)
+            return all_at_once(jobs, add_guard(library, socket_path, 0.0, {}))
+        finally:
+            book.terminate()
+            book.wait()
+
+
+def all_at_once(jobs: list[Job], env: Mapping[str, str] | None = None) -> list[Outcome]:
     """Each started when it arrives, with nobody to look after them."""
     outcomes = [Outcome(job) for job in jobs]
     with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +102,7 @@ def all_at_once(jobs: list[Job]) -> list[Outcome]:
                         stdout=out,
                         stderr=subprocess.STDOUT,
                         cwd=SCRIPTS,
-                        env=plain_environment(),
+                        env={**plain_environment(), "WEFT_JOB": f"job-{number}", **(env or {})},
                     )
                 running.append((outcome, process, log))
             for entry in [started for started in running if started[1].poll() is not None]:

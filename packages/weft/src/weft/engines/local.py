@@ -19,6 +19,7 @@ from pathlib import Path
 from weft.base.errors import WireError
 from weft.core.errors import EngineError
 from weft.core.knowledge.measured import MeasuredAttempt, Sees
+from weft.core.knowledge.programs import is_guarded
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
@@ -27,7 +28,7 @@ from weft.core.stops import SLEEPS, Rung
 from weft.engines.attempts.asleep import SUSPEND_S, find_suspender
 from weft.engines.attempts.health_board import devices_seen
 from weft.engines.attempts.job_folders import mark_of, never_began, recall
-from weft.engines.attempts.own_processes import Coordinators, WarmServer
+from weft.engines.attempts.own_processes import Coordinators, MemoryBook, WarmServer
 from weft.engines.attempts.request import (
     LocalSite,
     adjustment,
@@ -58,13 +59,14 @@ from weft.engines.machine.host_part import (
 )
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.engines.machine.local_manager import LocalManager
-from weft.engines.machine.measuring import add_host_memory
+from weft.engines.machine.measuring import add_host_memory, add_wait
 from weft.engines.machine.mps import Mps
-from weft.engines.machine.users import check_users, make_folder, user_of
+from weft.engines.machine.users import check_users, make_folder, may_walk_to, user_of
 from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, folder_of, short_path, write_whole
 from weft.wire.cgroups import find_base, remove_group
 from weft.wire.gpu_health import DeviceWatch
 from weft.wire.identity import Identity
+from weft.wire.memory_waits import VARIABLE, add_guard, find_library
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,9 @@ class LocalEngine(FleetEngine):
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
-    counts steps of Python programs that report nothing. `suspender` is the command that moves what
+    counts steps of Python programs that report nothing. With `memory_waits` an allocation of GPU
+    memory that does not fit waits instead of failing, where the library for that was compiled and
+    a job is in no container. `suspender` is the command that moves what
     processes hold on GPUs to host memory and back. Sleeping jobs are woken `wake_alone_s` after a
     service is gone; without `sleep` none sleep. `slot_gb` of memory count for each CPU slot.
     """
@@ -106,6 +110,7 @@ class LocalEngine(FleetEngine):
     wake_alone_s: float = 30.0
     sleep: bool = True
     watch: bool = True
+    memory_waits: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
     suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
@@ -140,6 +145,9 @@ class LocalEngine(FleetEngine):
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
         self._place = LocalSite(self.state)
         self._tokens = Coordinators(self.state)
+        self._book = MemoryBook(Path(self.state).absolute())
+        guarded = self.memory_waits and bool(self._machine.gpus)
+        self._guard = find_library() if guarded else None
         self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
@@ -161,12 +169,16 @@ class LocalEngine(FleetEngine):
     def sees(self) -> Sees:
         """Steps if jobs are watched, the host always, and GPUs where there are any."""
         steps = Sees.STEPS if self.watch else Sees.NOTHING
+        if self._guard is not None:
+            steps |= Sees.WAITS
         devices = self._machine.gpus or self.slot_gb
         return steps | Sees.HOST | (Sees.DEVICE if devices else Sees.NOTHING)
 
     def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:
         """Measurements of its agent; the memory of a slot is the host's."""
         measured = super().measured(job, attempt)
+        if self._guard is not None:
+            return add_wait(measured, self.state, job, attempt)
         if self._machine.gpus or not self.slot_gb:
             return measured
         return add_host_memory(measured, self.pids(job, attempt).values())
@@ -202,12 +214,15 @@ class LocalEngine(FleetEngine):
         await self._open()
         groups = await self._loop.run(lambda: find_base(self._group)) if self.groups else None
         self._place = LocalSite(self.state, self._here.open_bell(self._loop.read_soon), groups)
+        preloaded = {} if self._guard is None else {VARIABLE: str(self._guard)}
+        if self._guard is not None:
+            await self._loop.run(self._book.ensure)
         if self.warm:
             self._here.warm = WarmServer(
                 short_path(self.state / "warm.sock"),
                 self.state / "warm.log",
                 [name for name in self.preload.split("/") if name],
-                filter_environment(self.pass_env),
+                {**filter_environment(self.pass_env), **preloaded},
             )
         return await super().adopt(attempts)
 
@@ -220,6 +235,7 @@ class LocalEngine(FleetEngine):
         await super().close()
         if not self._loop.watched:
             self._tokens.end()
+            self._book.end()
             self._mps.end()
             if self._place.groups is not None:
                 remove_group(self._place.groups.path)
@@ -234,6 +250,8 @@ class LocalEngine(FleetEngine):
     def _look_after_helpers(self) -> None:
         with self._one_at_a_time:
             self._tokens.restart_dead()
+            if self._guard is not None:
+                self._book.ensure()
             if self._here.warm is not None:
                 self._here.warm.restart_if_dead()
         self._gpus.poll()
@@ -364,7 +382,8 @@ class LocalEngine(FleetEngine):
 
     def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
-        by_mps = self.sharing == "mps"
+        by_mps, user = self.sharing == "mps", user_of(self.users, job)
+        guard = self._guard if is_guarded(job) and self._may_load(user) else None
         spec = attempt_spec(
             job,
             on,
@@ -374,13 +393,22 @@ class LocalEngine(FleetEngine):
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
             env=self._mps.env_of(self._machine, on) if by_mps else {},
-            user=user_of(self.users, job),
+            user=user,
             cores=cores,
-            means=means_of(self._place, self._machine, pin=self.pin, mps=by_mps),
+            means=means_of(
+                self._place, self._machine, pin=self.pin, mps=by_mps, waits=guard is not None
+            ),
             resize_limit_s=self.resize_limit_s,
             suspender=self._suspender,
         )
+        if guard is not None:
+            env = add_guard(guard, self._book.path, job.priority, spec.env)
+            spec = replace(spec, env=env)
         return replace(spec, run=replace(spec.run, watch=spec.run.watch and self.watch))
+
+    def _may_load(self, user: Identity | None) -> bool:
+        """True if a job's user can read the library that its memory waits by."""
+        return self._guard is not None and may_walk_to(self._guard, user)
 
     def _need_coordinator(self, discipline: str) -> str:
         if discipline in ("", "none"):

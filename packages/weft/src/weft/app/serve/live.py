@@ -238,7 +238,9 @@ class Live:
             Learner(),
             costs=LearntCosts(),
             pooled=PooledBeliefs(),
-            programs=LearntPrograms(self.settings.slowdown),
+            programs=LearntPrograms(
+                self.settings.slowdown, waits=Sees.WAITS in self.driver.engine.sees
+            ),
             plans=LearntPlans(),
         )
         knowledge.fit_aside()

@@ -32,6 +32,21 @@ class Sees(Flag):
     STEPS = auto()  # steps and when they were done, by the watcher in Python processes
     DEVICE = auto()  # device memory and utilisation of each job
     HOST = auto()  # CPU time and bytes read and written
+    WAITS = auto()  # allocations of device memory that wait where there is none left
+
+
+@frozen
+class MemoryWait:
+    """An attempt that waits for `gb` of a device's memory since a Unix time.
+
+    `held` is what each job holds of the device. `away` says that this one gave its memory to the
+    others meanwhile.
+    """
+
+    gb: float
+    since: float
+    held: Mapping[str, float]
+    away: bool = False
 
 
 @frozen
@@ -48,6 +63,7 @@ class MeasuredAttempt:
       without a device or where the driver does not tell
     - `sm`: part of the device's time in which a kernel of it ran, over the last second; None where
       the driver does not tell, as under MPS
+    - `waits`: the memory that it waits for, None where it does not
     - `cpus`: CPU cores that were busy for it, `read_mb_s` and `write_mb_s` what it moved from and
       to disks, over the last second
     """
@@ -63,6 +79,7 @@ class MeasuredAttempt:
     cpus: float | None = None
     read_mb_s: float | None = None
     write_mb_s: float | None = None
+    waits: MemoryWait | None = None
 
     @property
     def steps(self) -> float | None:
@@ -103,7 +120,7 @@ class MeasuredAttempt:
 
 
 NOT_MEASURED = MeasuredAttempt()
-_NUMBERS = {f.name for f in fields(MeasuredAttempt)} - {"samples", "unit"}
+_NUMBERS = {f.name for f in fields(MeasuredAttempt)} - {"samples", "unit", "waits"}
 _BOUNDS = {
     "data_part": (0.0, 1.0),
     "sm": (0.0, 1.0),

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Job
+from weft.core.model.launch import SoftwareKind
 
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 _LONGEST, _LOOKED_AT = 500, 10_000  # characters of a program's name, and of its command
@@ -29,11 +30,29 @@ def program_of(job: Job) -> str:
     return f"{plain[:_LONGEST]} {job.model}".strip()
 
 
+def is_guarded(job: Job) -> bool:
+    """True if a job's allocations can be made to wait where the engine does that.
+
+    A container has its own files, so that nothing of ours is loaded there.
+    """
+    launch = job.launch
+    software = None if launch is None else launch.software
+    return software is None or software.kind is not SoftwareKind.IMAGE
+
+
 class Programs(Protocol):
     """Memory and neighbours of jobs, as seen by program and GPU kind."""
 
     def need_gb(self, job: Job, kind: str) -> float | None:
         """Memory of each of its devices that a job needs, with a margin; None while not known."""
+        ...
+
+    def waits(self, job: Job) -> bool:
+        """True if its allocations wait for memory: it needs no limit, and no room for its peak."""
+        ...
+
+    def usual_gb(self, job: Job, kind: str) -> float | None:
+        """Memory that it holds all the time, with a margin; None while not known."""
         ...
 
     def held_gb(self, job: Job) -> float:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from weft.engines.machine.job_environment import filter_environment
 from weft.wire.attempt import read_json, short_path
+from weft.wire.memory_waits import SOCKET
 from weft.wire.processes import alive
 
 
@@ -163,6 +164,49 @@ class Coordinators:
         pid = spawn(arguments, log_file, filter_environment())
         self._children[discipline] = pid
         log.info("coordinator=%s pid=%d started", discipline, pid)
+
+
+@dataclass(slots=True)
+class MemoryBook:
+    """The process that keeps the book of device memory of the engine whose folder is `root`.
+
+    It outlives the engine, as jobs do that wait for memory; the next engine takes it over.
+    """
+
+    root: Path
+    _child: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Its socket."""
+        return short_path(self.root / SOCKET)
+
+    @property
+    def pid(self) -> int | None:
+        """The process, where it runs."""
+        return _named_in(self._record)
+
+    @property
+    def _record(self) -> Path:
+        return self.root / "memory-book.json"
+
+    def ensure(self) -> None:
+        """Have it running."""
+        if self._child is not None and reap(self._child):
+            self._child = None
+        if self._child is None and self.pid is None:
+            arguments = ["weft.node.memory", self.path, "--state", str(self.root)]
+            arguments += ["--record", str(self._record)]
+            self._child = spawn(arguments, self.root / "memory-book.log", filter_environment())
+            log.info("book=%s pid=%d started", self.path, self._child)
+
+    def end(self) -> None:
+        """End it; for when no job is left."""
+        if (pid := self.pid) is not None:
+            terminate(pid)
+        if self._child is not None and not reap(self._child):
+            terminate(self._child)
+        self._child = None
 
 
 def _named_in(record: Path) -> int | None:

@@ -82,6 +82,8 @@ def attempt_spec(
     devices = tuple(gpu for part in on.slices for gpu in part.gpus)
     part = host_part(read_asked(job), on, machine.node)
     common = common_spec(job, on, attempt, site.root)
+    if means.waits and job.gpu_mem_gb is None:
+        common = replace(common, gpu_mem_gb=0.0)
     sharing = sharing_env(machine, job, common.gpu_mem_gb, devices, means)
     return replace(
         common,
@@ -165,7 +167,9 @@ def group_limits(site: LocalSite, part: HostPart) -> dict[str, str]:
     return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
 
 
-def means_of(site: LocalSite, machine: LocalMachine, *, pin: bool, mps: bool) -> Means:
+def means_of(
+    site: LocalSite, machine: LocalMachine, *, pin: bool, mps: bool, waits: bool = False
+) -> Means:
     """The limits that this machine lets us apply."""
     groups = site.groups
     return Means(
@@ -174,6 +178,7 @@ def means_of(site: LocalSite, machine: LocalMachine, *, pin: bool, mps: bool) ->
         pin=pin,
         mps=mps,
         gpus=bool(machine.gpus),
+        waits=waits,
     )
 
 

@@ -40,13 +40,17 @@ class HostPart:
 
 @frozen
 class Means:
-    """The limits that this machine lets us apply: control groups, binding to cores, MPS."""
+    """The limits that this machine lets us apply: control groups, binding to cores, MPS.
+
+    `waits` says that GPU memory is waited for, so that none need be limited for others' sake.
+    """
 
     cpu_controller: bool = False
     memory_controller: bool = False
     pin: bool = True
     mps: bool = False
     gpus: bool = False
+    waits: bool = False
 
 
 def read_asked(job: Job) -> HostRequest:

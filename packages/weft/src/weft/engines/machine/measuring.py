@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.base.errors import WireError
-from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt
+from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt, MemoryWait
 from weft.wire.attempt import MEASURED, read_json
+from weft.wire.memory_waits import read_waits
 from weft.wire.processes import descendants, skip_gone
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,18 @@ def add_host_memory(measured: MeasuredAttempt, pids: Collection[int]) -> Measure
             held += int(fields.get("VmRSS", "0 kB").split()[0]) * 1024 / 1e9
             peak += int(fields.get("VmHWM", "0 kB").split()[0]) * 1024 / 1e9
     return replace(measured, held_gb=held or None, peak_gb=peak or None)
+
+
+def add_wait(measured: MeasuredAttempt, state: Path, job: str, attempt: int) -> MeasuredAttempt:
+    """Measurements with the device memory that an attempt waits for, as the book below `state` has.
+
+    Of several processes the one that waits longest counts.
+    """
+    rows = [row for row in read_waits(state) if (row.job, row.attempt) == (job, attempt)]
+    if not rows:
+        return measured
+    row = min(rows, key=lambda row: row.since)
+    return replace(measured, waits=MemoryWait(row.gb, row.since, row.held, row.away))
 
 
 def join_measured(parts: Iterable[MeasuredAttempt]) -> MeasuredAttempt:

@@ -26,6 +26,7 @@ from weft.node.ranks.command_plan import (
 )
 from weft.node.ranks.rank import Rank, start_rank
 from weft.wire.attempt import TAG, AttemptSpec
+from weft.wire.memory_waits import without_guard
 
 WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
@@ -72,7 +73,7 @@ def rank_environment(
         master_port=port,
     )
     # The service's own variables are not the job's: its token may be among them.
-    env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+    env = {k: v for k, v in without_guard(os.environ).items() if not k.startswith("WEFT_")}
     if spec.user is not None:
         env.update(spec.user.variables(spec.workdir))
     env["PYTHONUNBUFFERED"] = "1"

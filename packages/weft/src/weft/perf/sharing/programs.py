@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.learning import Remembering
-from weft.core.knowledge.programs import program_of
+from weft.core.knowledge.programs import is_guarded, program_of
 from weft.core.model.job import Job, JobId
 
 MARGIN = 1.1  # of the peak so far: later steps may need more
@@ -31,6 +31,7 @@ class RunningProgram:
     settled: bool = False
     pace: float | None = None
     broken_s: float = 0.0
+    usual_gb: float | None = None
 
 
 @dataclass(slots=True)
@@ -38,7 +39,8 @@ class ProgramsSeen:
     """Observations of running jobs, of programs by kind, and of pairs of programs.
 
     `alone` are programs that ran out of memory beside others, and whether also once theirs was
-    known; `alone_jobs` the jobs, `faulty` those that a fault of a GPU ended beside others.
+    known; `alone_jobs` the jobs, `faulty` those that a fault of a GPU ended beside others. `usual`
+    is the least memory that a program was seen to hold while it trained.
     """
 
     running: dict[JobId, RunningProgram] = field(default_factory=dict)
@@ -47,18 +49,20 @@ class ProgramsSeen:
     alone_jobs: set[JobId] = field(default_factory=set)
     faulty: set[JobId] = field(default_factory=set)
     added: dict[str, float] = field(default_factory=dict)
+    usual: dict[str, float] = field(default_factory=dict)
 
 
 class LearntPrograms(Remembering[ProgramsSeen]):
     """By program and kind: peaks of memory, which must be alone, and slowdowns beside others.
 
     A slowdown beside several is the sum of what each adds, so groups inform about pairs, and pairs
-    about groups. `promised` is the slowdown allowed for jobs that ask for none.
+    about groups. `promised` is the slowdown allowed for jobs that ask for none; `waits` says that
+    allocations of memory wait here.
     """
 
-    def __init__(self, promised: float | None = None) -> None:
+    def __init__(self, promised: float | None = None, *, waits: bool = False) -> None:
         super().__init__(ProgramsSeen())
-        self.promised = promised
+        self.promised, self._waits = promised, waits
 
     # ---- what is known
 
@@ -71,6 +75,17 @@ class LearntPrograms(Remembering[ProgramsSeen]):
             return None
         peak_gb = max(before or 0.0, 0.0 if own is None else own.peak_gb)
         return peak_gb * MARGIN + MARGIN_GB
+
+    def waits(self, job: Job) -> bool:
+        """As the engine does, for jobs without a container that declared no limit."""
+        return self._waits and job.gpu_mem_gb is None and is_guarded(job)
+
+    def usual_gb(self, job: Job, kind: str) -> float | None:
+        """Return the least that it held itself, else the least that others of its program held."""
+        own = self.memory.running.get(job.id)
+        usual_gb = None if own is None else own.usual_gb
+        usual_gb = self.memory.usual.get(_key(job, kind)) if usual_gb is None else usual_gb
+        return None if usual_gb is None else usual_gb * MARGIN + MARGIN_GB
 
     def held_gb(self, job: Job) -> float:
         own = self.memory.running.get(job.id)
@@ -113,6 +128,9 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         own = self.memory.running.setdefault(job.id, RunningProgram())
         if report.steps and own.first_step is None:
             own.first_step = attempt.at
+        if report.steps and report.held_gb:
+            own.usual_gb = min(own.usual_gb or report.held_gb, report.held_gb)
+            _keep(self.memory.usual, _key(job, kind), own.usual_gb)
         if report.mem_gb is None or report.mem_gb <= 0.0:
             return
         own.peak_gb = max(own.peak_gb, report.mem_gb)
@@ -163,7 +181,7 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         """Restore what `save` returned; the last version had jobs as rows."""
         names = [each.name for each in fields(RunningProgram)]
         rows = {
-            job: dict(zip(names, row, strict=True)) if isinstance(row, list) else row
+            job: dict(zip(names, row, strict=False)) if isinstance(row, list) else row
             for job, row in saved.get("running", {}).items()
         }
         super().load({**saved, "running": rows})

@@ -4,8 +4,10 @@ The policy decides as if no jobs shared, over jobs that have devices of their ow
 that would still wait then joins a device whose residents leave enough memory. A program's memory is
 what its runs were seen to hold, and a margin. A program that was never seen is given half of what
 is left, and is limited to it; where that is too little, it waits until the memory of those that are
-there is known. What residents do to each other's speed is measured as they run: groups that were
-seen to do no more than turns, or to break a promise, are not made again.
+there is known. Where allocations wait for memory, none is limited: a job joins where what it holds
+all the time fits, or a little if that is unknown, and waits itself for what it wants beyond. What
+residents do to each other's speed is measured as they run: groups that were seen to do no more than
+turns, or to break a promise, are not made again.
 """
 
 from __future__ import annotations
@@ -104,6 +106,7 @@ def _slowdown(programs: Programs, member: Job, group: Sequence[Job], kind: str) 
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
+WAITING_GB = 2.0  # for a program never seen whose allocations wait: a context, and its first data
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 AGAIN_S = 1.0  # until a place is looked for, for a job that had to leave
 PATIENCE_S = 300.0  # of a job that fits nowhere: then no later job joins in front of it
@@ -271,6 +274,8 @@ class _Search:
         """Memory that a resident is counted with: what it needs, else what it was given."""
         job = self._view.job(row)
         held_gb = self._programs.held_gb(job)
+        if self._waits(job, residents.kind):
+            return self._least_gb(job, residents.kind, residents.room_gb)
         need_gb = self._programs.need_gb(job, residents.kind)
         if need_gb is not None and not self._programs.must_be_alone(job, residents.kind):
             return max(need_gb, held_gb)
@@ -358,9 +363,20 @@ class _Search:
         """Memory without which it joins no other job, on the kind where that is least."""
         least = inf
         for kind, room_gb in self._kinds.items():
-            need_gb = self._programs.need_gb(job, kind)
-            least = min(least, room_gb * LEAST_TRIAL if need_gb is None else need_gb)
+            least = min(least, self._least_gb(job, kind, room_gb))
         return least
+
+    def _least_gb(self, job: Job, kind: str, room_gb: float) -> float:
+        """Memory without which it joins no other job on a kind."""
+        need_gb = self._programs.need_gb(job, kind)
+        if self._waits(job, kind):
+            usual_gb = self._programs.usual_gb(job, kind)
+            known_gb = need_gb if usual_gb is None else usual_gb
+            return WAITING_GB if known_gb is None else min(known_gb, room_gb)
+        return room_gb * LEAST_TRIAL if need_gb is None else need_gb
+
+    def _waits(self, job: Job, kind: str) -> bool:
+        return self._programs.waits(job) and not self._programs.must_be_alone(job, kind)
 
     def _claim(self, job: Job, residents: _Residents) -> float | None:
         """The memory that a job is given beside these; None where it cannot join them."""
@@ -372,9 +388,11 @@ class _Search:
         if self._programs.must_be_alone(job, kind):
             return None
         need_gb, left_gb = self._programs.need_gb(job, kind), residents.left_gb
-        least = residents.room_gb * LEAST_TRIAL if need_gb is None else need_gb
+        least = self._least_gb(job, kind, residents.room_gb)
         if left_gb < least:
             return None
+        if self._waits(job, kind):
+            return least
         return need_gb if job.gpu_mem_gb is not None else max(least, left_gb / 2)
 
     def _take(self, row: int, device: Device, residents: _Residents, claim_gb: float) -> bool:

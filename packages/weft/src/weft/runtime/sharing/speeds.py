@@ -51,7 +51,12 @@ class ResidentSpeed:
 
     @property
     def works(self) -> bool:
-        """True if it has begun to train, as its steps tell, or its age where none are seen."""
+        """True if it has begun to train, as its steps tell, or its age where none are seen.
+
+        While it waits for memory it does not: nothing that its neighbours do would speed it up.
+        """
+        if self.measured.waits is not None:
+            return False
         return len(self.measured.samples) > 1 or self.age_s >= UNSEEN_S
 
     def left_s(self, rate: float | None) -> float:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from weft.app.serve.bad_devices import ASIDE
 from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
+from weft.core.knowledge.measured import Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of, priority_word
 from weft.core.plan.reasons import Reason, device_word
@@ -20,6 +21,7 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.metrics import JobMetrics
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
+from weft.service.jobs.memory_words import describe_wait
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.job_row import (
     GpuHealth,
@@ -99,6 +101,8 @@ class JobView:
     def reason(self, status: JobStatus) -> str:
         """The reason why a job waits, or its trouble: the text that every client shows."""
         record, waits = status.record, self.waits_for(status)
+        if memory := self.memory_wait(status):
+            return mask(memory, secrets_of(record.job))
         text = waits.text if waits is not None else record.reason
         if not text and status.state == "running":
             text = record.said  # such as what a search for its batch tries now
@@ -109,6 +113,14 @@ class JobView:
         else:
             text = silence_words(self._silent_s(status)) or text
         return mask(text, secrets_of(record.job))
+
+    def memory_wait(self, status: JobStatus) -> str:
+        """Return words for a running job that waits for memory of its GPU; empty for others."""
+        engine, record = self._driver.engine, status.record
+        if status.state != "running" or Sees.WAITS not in engine.sees or record.running is None:
+            return ""
+        wait = engine.measured(record.job.id, record.running).waits
+        return "" if wait is None else describe_wait(wait, record.job.id, self._now)
 
     def _silent_s(self, status: JobStatus) -> float | None:
         running = self._driver.engine.real and status.state == "running"

@@ -1,0 +1,190 @@
+"""The book behind a Unix socket: reads what the guards of processes say, and answers.
+
+What jobs wait for is written into a file beside the socket, for the service to show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from weft.base.errors import WireError
+from weft.node.guard.identity import peer_of
+from weft.node.memory.book import Book, GiveWay, GoOn, Job, Key, MemoryLine, Out, Wait
+from weft.node.memory.giving_way import GivingWay
+from weft.wire.attempt import USER, job_folder, read_json
+from weft.wire.memory_waits import WAITS
+
+log = logging.getLogger(__name__)
+
+LONGEST = 1_024  # bytes of a line
+MOST_BYTES = 1 << 50
+MOST_MEMBERS = 4_096
+WRITE_EVERY_S = 0.5
+
+
+class BookServer:
+    """The book of the engine whose folder is `state`, behind the socket `path`."""
+
+    def __init__(self, path: Path, state: Path) -> None:
+        self._path, self._state = path, state
+        self._giving_way = GivingWay(state)
+        self.book = Book(self._giving_way.may)
+        self._writers: dict[Key, asyncio.StreamWriter] = {}
+        self._keys = itertools.count(1)
+        self._changed = asyncio.Event()
+        self._written = ""
+
+    async def serve(self) -> None:
+        """Until SIGTERM or SIGINT."""
+        if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
+            self._path.unlink()  # left by one that was killed
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        server = await asyncio.start_unix_server(self._member, str(self._path), limit=LONGEST)
+        self._path.chmod(0o666)  # the kernel says who connects
+        tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._write_waits())]
+        log.info("book=%s ready", self._path)
+        try:
+            await ended.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            server.close()
+            for writer in self._writers.values():
+                writer.close()
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+
+    # ---- members
+
+    async def _member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._writers) >= MOST_MEMBERS:
+            writer.close()
+            return
+        key, peer = next(self._keys), peer_of(writer.get_extra_info("socket"))
+        self._writers[key] = writer
+        try:
+            while line := await reader.readline():
+                self._take(key, peer.pid, peer.uid, line.decode(errors="replace").rstrip("\n"))
+        except (WireError, ValueError) as error:
+            log.warning("member=%d hung up on: %s", key, error)
+        except OSError as error:
+            log.info("member=%d lost: %s", key, error)
+        finally:
+            del self._writers[key]
+            writer.close()
+            self._send(self.book.lose(time.monotonic(), key))
+
+    def _take(self, key: Key, pid: int, uid: int, line: str) -> None:
+        """One line; WireError or ValueError for what is none."""
+        now, (word, _, rest) = time.monotonic(), line.partition(" ")
+        if word == "hello" and key not in self.book.processes and key not in self.book.waits:
+            out = self.book.hello(now, key, self._job(rest, uid), pid)
+        elif word == "held" and key in self.book.processes:
+            device, size = rest.split(" ")
+            out = self.book.hold(now, key, _device(device), _bytes(size))
+        elif word == "want" and key not in self.book.processes and key not in self.book.waits:
+            device, size, free, total, rest = rest.split(" ", 4)
+            attempt, priority, name = rest.split(" ", 2)
+            job = self._job(f"{attempt} {name}", uid)
+            wait = Wait(
+                key, job, pid, _device(device), _bytes(size), _priority(priority), now, None, now
+            )
+            out = self.book.want(now, key, wait, _bytes(free), _bytes(total))
+        elif word in ("got", "no") and key in self.book.waits:
+            out = self.book.answer(now, key, got=word == "got", free=_bytes(rest))
+        else:
+            raise WireError(f"not expected: {line[:80]!r}")
+        self._send(out)
+
+    def _job(self, text: str, uid: int) -> Job:
+        """A job and its attempt, if they are this user's."""
+        attempt, _, job = text.partition(" ")
+        if uid != os.geteuid():
+            user = read_json(job_folder(self._state, job) / USER)
+            if user is None or int(user["uid"]) != uid:
+                raise WireError(f"job {job[:64]!r} does not run as user {uid}")
+        return job, int(attempt)
+
+    def _send(self, out: Out) -> None:
+        for each in out:
+            if isinstance(each, MemoryLine):
+                if (writer := self._writers.get(each.to)) is not None:
+                    writer.write(f"{each.text}\n".encode())
+            elif isinstance(each, GiveWay):
+                log.warning("job=%s gives way: all on its device wait for memory", each.job[0])
+                self._giving_way.suspend(each.job)
+            else:
+                assert isinstance(each, GoOn)
+                log.info("job=%s goes on", each.job[0])
+                self._giving_way.wake(each.job)
+        self._changed.set()
+
+    # ---- time
+
+    async def _tick(self) -> None:
+        while True:
+            self._changed.clear()
+            pause_s = self.book.wake_s
+            if pause_s is None:
+                await self._changed.wait()
+                continue
+            await asyncio.sleep(pause_s)
+            for job in self._giving_way.find_failed():
+                self.book.stay(job)
+            self._send(self.book.tick(time.monotonic()))
+
+    async def _write_waits(self) -> None:
+        """Write the waits into a file for the service, as often as they change."""
+        while True:
+            text = json.dumps([*self._describe()])
+            if text != self._written:
+                fresh = self._state / f".{WAITS}.{os.getpid()}"
+                fresh.write_text(text)
+                fresh.replace(self._state / WAITS)
+                self._written = text
+            await asyncio.sleep(WRITE_EVERY_S)
+
+    def _describe(self) -> Iterator[dict[str, object]]:
+        skew = time.time() - time.monotonic()
+        for wait in self.book.waits.values():
+            held = self.book.held(wait.device)
+            yield {
+                "job": wait.job[0],
+                "attempt": wait.job[1],
+                "gb": round(wait.size / 1e9, 3),
+                "since": round(wait.since + skew, 1),
+                "away": wait.job in self.book.devices[wait.device].away,
+                "held": {job: round(size / 1e9, 3) for (job, _), size in held.items()},
+            }
+
+
+def _device(text: str) -> str:
+    if len(text) != 32 or not text.isalnum():
+        raise WireError(f"{text[:40]!r} is no device")
+    return text
+
+
+def _bytes(text: str) -> int:
+    size = int(text)
+    if not 0 <= size <= MOST_BYTES:
+        raise WireError(f"{text[:40]} bytes are not possible")
+    return size
+
+
+def _priority(text: str) -> float:
+    value = float(text)
+    if not abs(value) < 1e12:
+        raise WireError(f"{text[:40]} is no priority")
+    return value

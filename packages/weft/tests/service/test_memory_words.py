@@ -1,0 +1,26 @@
+"""What people read of a job that waits for memory."""
+
+from __future__ import annotations
+
+from weft.core.knowledge.measured import MemoryWait
+from weft.core.model.job import JobId
+from weft.service.jobs.memory_words import describe_wait
+
+
+def test_the_largest_holders_are_named() -> None:
+    held = {"me": 1.0, "big": 70.2, "spike": 45.0, "a": 2.0, "b": 1.0}
+    wait = MemoryWait(70.0, 100.0, held)
+
+    assert describe_wait(wait, JobId("me"), 112.0) == (
+        "waits for 70 GB of GPU memory for 12 s: "
+        "big holds 70.2 GB, spike holds 45 GB, a holds 2 GB and 1 more"
+    )
+
+
+def test_a_job_that_gave_way_says_so() -> None:
+    text = describe_wait(MemoryWait(70.0, 100.0, {}, away=True), JobId("me"), 90.0)
+
+    assert text == (
+        "waits for 70 GB of GPU memory for 0 s; "
+        "its own memory is in host memory meanwhile, for the others"
+    )

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,8 @@ def _fork_agent(folder: Path, *sockets: socket.socket) -> None:
         os.dup2(out, 1)
         os.dup2(out, 2)
         code = agent.main(folder, run_script)
+    except Exception:
+        traceback.print_exc()  # into its log, which would be empty
     finally:
         sys.stderr.flush()
         os._exit(code)

@@ -34,6 +34,13 @@ def test_a_library_of_other_sources_is_not_used(tmp_path: Path) -> None:
     assert find_library(tmp_path) is None
 
 
+def test_a_wheel_has_the_library_without_its_sources(tmp_path: Path) -> None:
+    library = tmp_path / "guard-12345678.so"
+    library.touch()
+
+    assert find_library(tmp_path) == library
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"job": "a"}]', '{"job": 1}', '"text"'])
 def test_a_file_that_is_not_ours_says_that_none_waits(tmp_path: Path, text: str) -> None:
     (tmp_path / WAITS).write_text(text)

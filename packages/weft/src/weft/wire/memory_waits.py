@@ -38,10 +38,15 @@ class WaitRow:
 
 
 def find_library(folder: Path = PRELOAD) -> Path | None:
-    """The library as it was compiled from these sources; None where it was not."""
+    """The library as it was compiled from these sources; None where it was not.
+
+    A wheel has the library without its sources.
+    """
     if sys.platform != "linux":
         return None
     texts = [path.read_bytes() for path in sorted(folder.glob("*.[ch]"))]
+    if not texts:
+        return next(folder.glob("guard-*.so"), None)
     library = folder / f"guard-{crc32(b''.join(texts)):08x}.so"
     return library if library.exists() else None
 

@@ -129,6 +129,7 @@ def fenced(address: str = "") -> Iterator[Path]:
         for name, stand_in in {
             "weft.service.main.serve": check_and_keep_back,
             "weft.app.serve.standby.Standby.wait": keep_back,
+            "weft.cli.connect.batch_client.serve_batch_jobs": keep_back,
             "weft.cli.connect.own_service.own_service": keep_back,
             "weft.app.measure.script.profile": keep_back,
             "weft.app.measure.pairs.beside": keep_back,

@@ -49,6 +49,10 @@ REASONS = {
         "no package index can be reached, and pip needs one even if its cache is full; without a "
         "network, PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER installs from a folder of wheels"
     ),
+    r"requested \(constraint\) (\S+)": (
+        r"no package index that pip can reach has \1, which tests/constraints.txt asks for; "
+        "without a network, PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER installs from a folder of wheels"
+    ),
     r"Permission denied|Read-only file system": "this folder cannot be written",
     r"ensurepip is not available|No module named '?ensurepip": (
         "this Python cannot make environments: apt-get install python3-venv"
@@ -127,8 +131,8 @@ def changed_at(file: Path) -> float:
 def explain(log: str) -> str:
     """Return what is missing, in one sentence."""
     for pattern, sentence in REASONS.items():
-        if re.search(pattern, log):
-            return sentence
+        if found := re.search(pattern, log):
+            return found.expand(sentence)
     errors = [line for line in log.splitlines() if line.lower().startswith("error: ")]
     return errors[-1][7:] if errors else "pip failed"
 

@@ -7,7 +7,7 @@ from itertools import product
 from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.cheap import check_contract
 
@@ -109,6 +109,7 @@ BIDS = st.lists(
 )
 
 
+@example([{2: 13.5}, {1: 19.0}], 2)  # the worst-off is the first, and served
 @given(BIDS, st.integers(1, 8))
 def test_the_division_maximises_the_product_and_payments_are_parts(
     bids: list[dict[int, float]], offer: int
@@ -119,7 +120,8 @@ def test_the_division_maximises_the_product_and_payments_are_parts(
         return prod(bid.get(n, 1e-9) for bid, n in zip(bids, choice, strict=True))
 
     every = product(*[[0, *bid] for bid in bids])
-    best = max(worth(choice) for choice in every if sum(choice) <= offer)
+    fit = [choice for choice in every if sum(choice) <= offer]
+    best = max(worth(choice) for choice in fit if choice[0] or min(bids[0]) > offer)
     assert sum(sizes) <= offer
     assert worth(tuple(sizes)) == pytest.approx(best)
     assert all(0.0 < part <= 1.0 for part in parts)

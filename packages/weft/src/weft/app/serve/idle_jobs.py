@@ -21,7 +21,7 @@ from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import WaitExplainer, waits_of, why_waits
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.idle_jobs import IdleJobs, describe_idle
+from weft.runtime.records.idle_jobs import IdleJobs, describe_idle, find_memory_wait
 from weft.stack.windows import ReservedWindow, kept_away, read_window
 
 log = logging.getLogger(__name__)
@@ -182,11 +182,18 @@ class IdleWatch(Repeated):
         return self._driver.ledger.idle
 
     async def poll(self) -> None:
-        """Report jobs that are found idle; stop those that were so for too long."""
+        """Report jobs that are found idle; stop those that were so for too long.
+
+        A job that waits for memory of its GPU would go on if it could.
+        """
         driver = self._driver
-        live = driver.ledger.jobs.live
+        live = driver.ledger.jobs.live.values()
         running = [
-            record for record in live.values() if record.running is not None and not record.outcome
+            record
+            for record in live
+            if record.running is not None
+            and not record.outcome
+            and find_memory_wait(driver.engine, record) is None
         ]
         for job in self.jobs.find_idle(running, driver.now):
             attempt = self.jobs.uses[job].attempt

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from weft.core.knowledge.measured import MemoryWait, Sees
 from weft.core.model.job import JobId
 from weft.core.plan.reasons import GPU
+from weft.core.protocols import Engine
 from weft.frozen import frozen
 from weft.runtime.records.job_records import JobRecord
 
@@ -78,6 +80,13 @@ def _use(record: JobRecord, was: Use | None, now: float) -> Use:
     idle = known and stood and (busy is None or busy < UNUSED)
     since = was.since if idle and was is not None else now
     return Use(record.attempt, since, steps, now, gpus, record.job.tenant, known)
+
+
+def find_memory_wait(engine: Engine, record: JobRecord) -> MemoryWait | None:
+    """The device memory that a running job waits for; None for others."""
+    if record.running is None or Sees.WAITS not in engine.sees:
+        return None
+    return engine.measured(record.job.id, record.running).waits
 
 
 def describe_idle(use: Use, device: str = GPU) -> str:

@@ -9,14 +9,13 @@ from typing import Any, cast
 from weft.app.serve.bad_devices import ASIDE
 from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
-from weft.core.knowledge.measured import Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of, priority_word
 from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
 from weft.runtime.deciding.waiting import waits_of, why_small, why_waits
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.idle_jobs import describe_idle
+from weft.runtime.records.idle_jobs import describe_idle, find_memory_wait
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.metrics import JobMetrics
 from weft.runtime.records.status import JobStatus
@@ -116,11 +115,10 @@ class JobView:
 
     def memory_wait(self, status: JobStatus) -> str:
         """Return words for a running job that waits for memory of its GPU; empty for others."""
-        engine, record = self._driver.engine, status.record
-        if status.state != "running" or Sees.WAITS not in engine.sees or record.running is None:
+        if status.state != "running":
             return ""
-        wait = engine.measured(record.job.id, record.running).waits
-        return "" if wait is None else describe_wait(wait, record.job.id, self._now)
+        wait = find_memory_wait(self._driver.engine, status.record)
+        return "" if wait is None else describe_wait(wait, status.record.job.id, self._now)
 
     def _silent_s(self, status: JobStatus) -> float | None:
         running = self._driver.engine.real and status.state == "running"

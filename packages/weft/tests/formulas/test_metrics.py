@@ -21,7 +21,7 @@ def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
 
 
 def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:
-    outcomes = weft.simulate("tiny-20", "fifo").outcomes
+    outcomes = weft.simulate("tiny-20", "fifo", bound=True).outcomes
 
     page = table(outcomes) + table(outcomes, "fairness")
 

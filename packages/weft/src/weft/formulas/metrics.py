@@ -6,7 +6,7 @@ how it follows from what happened to each job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from weft.formulas.fairness.shares import LOSS as LOSS_BELOW
@@ -26,7 +26,8 @@ class Metric:
 
     `of` makes it, None where the run has no such number. `help` defines it, `over` says of which
     jobs. With a `heading` it has a column in reports, and if `brief` in terminal tables as well:
-    in those named by `tables`. A `relative` one is also shown against the first policy's.
+    in those named by `tables`, or if none is in the main one of runs that have it. A `relative`
+    one is also shown against the first policy's.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Metric:
     relative: bool = False
 
 
+BOUNDED = "jct_over_bound"
 FINISHED, ALL = "finished", "all"
 UNFAIR = 1.05  # a job above it was treated unfairly, as Shockwave counts
 BOTH: tuple[Columns, ...] = ("main", "fairness")
@@ -72,6 +74,15 @@ METRICS: tuple[Metric, ...] = (
         heading="avg JCT",
         tables=BOTH,
         relative=True,
+    ),
+    Metric(
+        BOUNDED,
+        lambda run: None,  # noqa: ARG005 - follows from the truth of the workload, not from a run
+        "mean completion time over the bound that no schedule can beat; only with `--bound`, where "
+        "the policy lets no jobs share a GPU and all jobs ended",
+        FINISHED,
+        heading="over bound",
+        tables=(),
     ),
     Metric(
         "p50_jct_h",
@@ -388,6 +399,17 @@ METRICS: tuple[Metric, ...] = (
         "those that got there",
     ),
 )
+
+
+def columns_of(which: Columns, runs: Collection[Mapping[str, float]]) -> list[Metric]:
+    """The metrics that a table of these runs has a column for."""
+    return [
+        metric
+        for metric in METRICS
+        if metric.heading
+        and which in (metric.tables or ("main",))
+        and (metric.tables or any(metric.name in metrics for metrics in runs))
+    ]
 
 
 def measure(run: RunOutcome) -> dict[str, float]:

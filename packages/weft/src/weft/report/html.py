@@ -26,7 +26,7 @@ from weft.report.figures import (
 )
 from weft.report.scores import against_first, headline, table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
-from weft.report.units import fix_digits
+from weft.report.units import fix_digits, human
 from weft.sim.result import Outcomes, Result
 
 Figures = dict[str, Figure]
@@ -45,6 +45,8 @@ FOOTNOTE = """
 <dl>
 <dt>JCT</dt><dd>job completion time, from submission to end. Averages and percentiles are over the
 jobs that finished; the curve is over all jobs.</dd>
+<dt>bound</dt><dd>an average completion time that no schedule can beat, unless jobs share GPUs;
+<em>over bound</em> is how many times as long it took. 1 cannot be improved on.</dd>
 <dt>wait</dt><dd>the part of JCT in which the job was not running, preempted time included.</dd>
 <dt>FTF</dt><dd>finish-time fairness: completion time over what the job would take alone on an equal
 part of the cluster. Above 1, the job did worse than under equal division; <em>unfair</em> is the
@@ -155,11 +157,13 @@ def _header(result: Result) -> str:
         ("GPUs", f"{facts['gpus']:,.0f}" if "gpus" in facts else ""),
         ("jobs", " to ".join(f"{n:,}" for n in sorted({min(jobs), max(jobs)})) if jobs else ""),
         ("offered load", fix_digits(facts["offered_load"]) if "offered_load" in facts else ""),
+        ("bound on avg JCT", human(3600.0 * result.bound()) if result.bounds else ""),
         ("seeds" if len(result.seeds) > 1 else "seed", ", ".join(map(str, result.seeds))),
         ("Weft", escape(result.weft)),
     ]
     items = "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in known if text)
-    return f'<dl class="facts">{items}</dl>{_predictors(result.outcomes)}'
+    none = f'<p class="note">{escape(result.no_bound)}</p>' if result.no_bound else ""
+    return f'<dl class="facts">{items}</dl>{none}{_predictors(result.outcomes)}'
 
 
 def _predictors(outcomes: Outcomes) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean, median
 
-from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
+from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit, columns_of
 from weft.formulas.statistics import differs, interval, mean_interval
 from weft.report.figures import line_of
 from weft.report.units import HOUR, fix_digits, human, unit_for
@@ -104,8 +104,8 @@ DECIDE = "p50"  # of `Outcome.decide_ms`
 
 def table(outcomes: Outcomes, which: Columns = "main") -> str:
     """The whole table as HTML; the caller explains the star."""
-    shown = [metric for metric in METRICS if metric.heading and which in metric.tables]
-    columns = [_column(metric, outcomes) for metric in shown]
+    every = [outcome.metrics for each in outcomes.values() for outcome in each]
+    columns = [_column(metric, outcomes) for metric in columns_of(which, every)]
     columns.insert(1, _against_first(outcomes))
     if which == "main":
         columns.append(_decisions(outcomes))

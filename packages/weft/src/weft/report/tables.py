@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isnan, nan
 from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft.formulas.metrics import METRICS, Columns, Metric, Unit
+from weft.formulas.metrics import Columns, Metric, Unit, columns_of
 from weft.formulas.statistics import differs, mean_interval
 from weft.report.units import duration, number, percent
 
@@ -27,12 +28,7 @@ class Scored(Protocol):
     def decide_ms(self) -> Mapping[str, float | None]: ...
 
 
-def choose_columns(which: Columns) -> tuple[Metric, ...]:
-    """The metrics that a table in the terminal shows."""
-    return tuple(m for m in METRICS if m.heading and m.brief and which in m.tables)
-
-
-COLUMNS = choose_columns("main")
+COLUMNS = tuple(metric for metric in columns_of("main", ()) if metric.brief)
 _WRITE: Mapping[Unit, Callable[[float, float], str]] = {
     "hours": duration,
     "percent": percent,
@@ -53,9 +49,10 @@ def result_tables(
     The best of each metric is in bold green with a star, if it holds over the seeds. Of several
     seeds there is half the 95 % interval of each mean.
     """
-    columns = choose_columns(which)
+    every = [scored.metrics for done in outcomes.values() for scored in done]
+    columns = [metric for metric in columns_of(which, every) if metric.brief]
     means = {
-        policy: {c.name: _mean([o.metrics[c.name] for o in done]) for c in columns}
+        policy: {c.name: _mean([o.metrics.get(c.name, nan) for o in done]) for c in columns}
         for policy, done in outcomes.items()
     }
     headings = [*(column.heading for column in columns), "decision", "predictor"]
@@ -115,10 +112,12 @@ def _cell(
     outcomes: Mapping[str, Sequence[Scored]],
 ) -> Text:
     mean = means[policy][column.name]
+    if isnan(mean):
+        return Text("—  ")
     text = write_metric(column, mean)
     half = mean_interval([scored.metrics[column.name] for scored in outcomes[policy]])[1]
     shown = write_metric(column, mean, half)
-    everyone = [row[column.name] for row in means.values()]
+    everyone = [row[column.name] for row in means.values() if not isnan(row[column.name])]
     if len({write_metric(column, value) for value in everyone}) == 1:
         return Text(f"{shown}  ")
     best = min(everyone) if column.better == "less" else max(everyone)
@@ -129,12 +128,11 @@ def _cell(
 
 def _beats_all(column: Metric, policy: str, outcomes: Mapping[str, Sequence[Scored]]) -> bool:
     """Return true if a policy is better than each other one by more than chance."""
-    own = [scored.metrics[column.name] for scored in outcomes[policy]]
-    others = (
-        [scored.metrics[column.name] for scored in each]
-        for name, each in outcomes.items()
-        if name != policy and _mean([o.metrics[column.name] for o in each]) != _mean(own)
-    )
+    values = {
+        name: [o.metrics.get(column.name, nan) for o in each] for name, each in outcomes.items()
+    }
+    own = values.pop(policy)
+    others = (v for v in values.values() if not isnan(_mean(v)) and _mean(v) != _mean(own))
     return all(differs(own, other) for other in others)
 
 

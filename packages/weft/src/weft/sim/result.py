@@ -183,7 +183,8 @@ Outcomes = Mapping[str, tuple[Outcome, ...]]  # by policy, one a seed
 class Result(Mapping[str, Any]):
     """Outcomes of policies on one workload and cluster; reads like the JSON object it prints.
 
-    `outcomes[policy]` holds one outcome per seed.
+    `outcomes[policy]` holds one outcome per seed. `bounds` are what no schedule can beat, by name
+    and one per seed, where that was asked for; `no_bound` says why there are none.
     """
 
     weft: str
@@ -192,6 +193,8 @@ class Result(Mapping[str, Any]):
     seeds: tuple[int, ...]
     outcomes: Outcomes
     facts: Mapping[str, float] = field(default_factory=dict)
+    bounds: tuple[Mapping[str, float], ...] = ()
+    no_bound: str = ""
 
     def as_dict(self, *, per_job: bool = False, timing: bool = True) -> dict[str, Any]:
         whole: dict[str, Any] = {
@@ -204,6 +207,10 @@ class Result(Mapping[str, Any]):
         }
         if len(self.seeds) > 1:
             whole["seeds"] = list(self.seeds)
+        if self.bounds:
+            whole["bound"] = {name: _tidy(self.bound(name)) for name in self.bounds[0]}
+        elif self.no_bound:
+            whole["no_bound"] = self.no_bound
         whole["policies"] = {
             policy: _over_seeds(outcomes, per_job=per_job, timing=timing)
             for policy, outcomes in self.outcomes.items()
@@ -225,6 +232,14 @@ class Result(Mapping[str, Any]):
     def mean(self, policy: str, metric: str) -> float:
         """A metric of a policy, averaged over seeds."""
         return float(np.mean([o.metrics[metric] for o in self.outcomes[policy]]))
+
+    def bound(self, name: str = "avg_jct_h") -> float:
+        """A bound, averaged over seeds."""
+        return self.bound_interval(name)[0]
+
+    def bound_interval(self, name: str) -> tuple[float, float]:
+        """A bound averaged over seeds, and half its 95 % interval; 0 for a single seed."""
+        return mean_interval([each[name] for each in self.bounds])
 
     def interval(self, policy: str, metric: str) -> tuple[float, float]:
         """A metric averaged over seeds, and half its 95 % interval; 0 for a single seed."""

@@ -27,18 +27,19 @@ def simulate(
     *,
     seed: int = 0,
     progress: Progress | None = None,
+    bound: bool = False,
     **more: Any,
 ) -> Result:
     """Replay a workload under one policy in virtual time.
 
     `workload` is a built-in name, a file of any known format, or a Trace; `policy` a name with
     parameters (`"las:by=time"`, or `{"name": "las", "params": {"by": "time"}}`) or your own
-    object. The default is a published baseline; `weft serve` uses `weft`. `more` are the other
-    fields of `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults,
-    options, events.
+    object. The default is a published baseline; `weft serve` uses `weft`. `bound` adds what no
+    schedule can beat. `more` are the other fields of `weft.app.simulate.setup.Setup`: predictor,
+    jobs, load, restart_cost, faults, options, events.
     """
     setup = Setup(_name_workload(workload), policy, cluster, seed, **more)
-    return run_all([setup], processes=1, progress=progress)
+    return run_all([setup], processes=1, progress=progress, bound=bound)
 
 
 def compare(
@@ -50,11 +51,13 @@ def compare(
     processes: int | None = 1,
     progress: Progress | None = None,
     keep: str | Path = "",
+    bound: bool = False,
     **more: Any,
 ) -> Result:
     """Replay a workload under several policies, or one, and seeds; `seeds=3` are 0, 1 and 2.
 
-    `keep` is a folder for runs that have ended: what is there is read, not run again.
+    `keep` is a folder for runs that have ended: what is there is read, not run again. `bound` adds
+    what no schedule can beat.
 
     `progress` gets the fraction done of each run; notebooks show a bar without it.
     More `processes` (None: one per core) need a script whose own work is under
@@ -70,7 +73,7 @@ def compare(
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
     shown = progress or (_show_bar() if "ipykernel" in sys.modules else None)
     run = KeptRuns(expand(keep)) if keep else None
-    return run_all(setups, processes=processes, progress=shown, run=run)
+    return run_all(setups, processes=processes, progress=shown, run=run, bound=bound)
 
 
 def _show_bar() -> Progress:

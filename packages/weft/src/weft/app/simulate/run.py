@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TextIO
 
 from weft.app.policy_file import PYTHON, build_policy, check_machines
+from weft.app.simulate.bound import BoundedWorld, with_bounds
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup, read_resize, stop_rules
 from weft.app.simulate.wiring import wire
@@ -50,11 +51,12 @@ def run_all(
     progress: Progress | None = None,
     on: str = "",
     run: Run | None = None,
+    bound: bool = False,
 ) -> Result:
     """Run every setup (same workload and cluster, any policies and seeds) into one result.
 
     `on` is the address of a Ray cluster that runs them; empty for this machine. `run` is what
-    runs one of them here, where that is not `run_one`.
+    runs one of them here, where that is not `run_one`. `bound` adds what no schedule can beat.
     """
     first = setups[0]
     policies = [policy_of(setup) for setup in setups]  # a misspelt name is answered at once
@@ -72,7 +74,7 @@ def run_all(
     by_policy: dict[str, list[Outcome]] = {}
     for label, outcome in zip(labels(setups), outcomes, strict=True):
         by_policy.setdefault(label, []).append(outcome)
-    return Result(
+    result = Result(
         __version__,
         first.workload_name,
         first.cluster or cluster.name,
@@ -80,6 +82,23 @@ def run_all(
         {policy: tuple(done) for policy, done in by_policy.items()},
         {"gpus": cluster.gpus, "offered_load": trace.load(cluster.gpus)},
     )
+    if not bound:
+        return result
+    sharing = {
+        label
+        for label, policy in zip(labels(setups), policies, strict=True)
+        if policy.about.controls & SHARED
+    }
+    by_seed = {setup.seed: setup for setup in reversed(setups)}
+    return with_bounds(result, [_world(by_seed[seed]) for seed in result.seeds], sharing)
+
+
+def _world(setup: Setup) -> BoundedWorld:
+    """The truth of a simulation, for its bound."""
+    trace, cluster = prepare(setup)
+    machines = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
+    world = world_of(setup, trace, machines, policy_of(setup).about)
+    return BoundedWorld(world, machines, max(setup.loans.speed, 1.0))
 
 
 def _by_seed(

@@ -191,11 +191,24 @@ class OutputOptions:
             "--timing", help="With --json: decision and wall times, which differ from run to run."
         ),
     ] = False
+    bound: Annotated[
+        bool,
+        o.OUT(
+            "--bound",
+            help="Show the average completion time that no schedule can beat, and each policy's "
+            "as a multiple of it. A --report has both.",
+        ),
+    ] = False
     report: Annotated[Path | None, o.OUT("--report", help="Write an HTML report here.")] = None
     columns: Annotated[o.Columns, o.OUT("--columns", help="Which columns the table shows.")] = (
         "main"
     )
     quiet: Annotated[bool, o.OUT("--quiet", "-q", help="No progress bar.")] = False
+
+    @property
+    def bounded(self) -> bool:
+        """True if the bound is shown."""
+        return self.bound or self.report is not None
 
     @property
     def no_bar(self) -> bool:

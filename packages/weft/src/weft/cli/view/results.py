@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from weft.cli.options.simulation import OutputOptions
     from weft.sim.result import Result
 
+BOUNDS = {
+    "alone_jct_h": "every job alone",
+    "srpt_jct_h": "one machine as fast as the cluster",
+    "busy_jct_h": "mean busy times",
+}
 CSV_COLUMNS = ("policy", "metric", "mean", "half_interval95", "seeds")
 
 
@@ -95,6 +100,8 @@ def _write_report(result: Result, path: Path | None) -> None:
 
 
 def _csv_rows(result: Result) -> Iterator[tuple[str | float, ...]]:
+    for name in result.bounds[0] if result.bounds else ():
+        yield "bound", name, *result.bound_interval(name), len(result.bounds)
     for policy, outcomes in result.outcomes.items():
         for metric in outcomes[0].metrics:
             yield policy, metric, *result.interval(policy, metric), len(outcomes)
@@ -106,6 +113,10 @@ def _print_tables(result: Result, report: Path | None, columns: Columns) -> None
     console = Console(highlight=False)
     console.print(_headline(result))
     console.print(*result_tables(result.outcomes, console.width, columns), sep="\n")
+    if result.bounds:
+        least, by = duration(result.bound()), max(BOUNDS, key=lambda name: result.bound(name))
+        line = f"bound: no schedule without shared GPUs averages below {least} ({BOUNDS[by]})"
+        console.print(line, markup=False)
     for remark in _remarks(result):
         console.print(remark, style="yellow", markup=False)
     if report is not None:
@@ -120,6 +131,8 @@ def _remarks(result: Result) -> list[str]:
             "the jobs of a file are the same for every seed: seeds change only what is drawn, such "
             "as failures, noisy predictions and --sample"
         )
+    if result.no_bound:
+        remarks.append(result.no_bound)
     return [*remarks, *([result.note] if result.note and len(result.outcomes) > 1 else ())]
 
 

@@ -39,7 +39,7 @@ def simulate(
         check_output(output)
         setup = options.setup(read_policy(policy), events=events)
         with progress_bars([policy], quiet=output.no_bar) as progress:
-            result = run_all([setup], processes=1, progress=progress)
+            result = run_all([setup], processes=1, progress=progress, bound=output.bounded)
     show_result(result, output)
 
 
@@ -118,7 +118,9 @@ def compare(
         for load in offered:
             at = [replace(setup, load=load) for setup in setups]
             with progress_bars(labels, quiet=output.no_bar) as progress:
-                results[load] = run_all(at, processes=processes, progress=progress, on=on, run=run)
+                results[load] = run_all(
+                    at, processes=processes, progress=progress, on=on, run=run, bound=output.bounded
+                )
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)
     if loads:

@@ -1,0 +1,157 @@
+"""Certified lower bounds on the average completion time of a workload.
+
+Each holds for every schedule in which no two jobs use the same part of a GPU at once: with any
+knowledge, preemption, migration and change of size, all free. docs/explanation/bounds.md has the
+proofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.bounds.machine import busy_dual, srpt_flow
+from weft.frozen import frozen
+
+Floats = NDArray[np.float64]
+Size = Callable[[Floats, int], Floats]
+Option = tuple[str, float, float]  # GPU kind, GPUs, seconds for the whole job
+SAFE = 1.0 - 1e-9  # of each bound: more than rounding can add
+
+
+@frozen
+class BoundedJob:
+    """A job as bounds see it.
+
+    `options` are the ways to run it. Its progress is in proportion to time in each, and it may
+    change between them at any time; `seconds` are for the whole job, and GPUs may be parts of one.
+    """
+
+    submitted: float
+    options: tuple[Option, ...]
+
+
+@frozen
+class AverageBound:
+    """Seconds that the average completion time cannot be below, by each argument alone.
+
+    `alone`: every job by itself. `srpt`: one machine as fast as the cluster, shortest remaining
+    first. `busy`: mean busy times on that machine, plus half of each length. `best` is the largest,
+    group by group of jobs that have no GPU kind in common with others.
+    """
+
+    alone: float
+    srpt: float
+    busy: float
+    best: float
+
+
+def bound_average(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> AverageBound:
+    """Lower bounds for one or more jobs, on that many GPUs of each kind."""
+    sums = np.zeros(4)
+    for group, kinds in _groups(jobs):
+        alone = sum(min(seconds for _, _, seconds in job.options) for job in group)
+        flow, busy = _on_one_machine(group, {kind: gpus[kind] for kind in kinds})
+        sums += alone, flow, busy, max(alone, flow, busy)
+    return AverageBound(*(SAFE * sums / len(jobs)).tolist())
+
+
+def _groups(jobs: Sequence[BoundedJob]) -> list[tuple[list[BoundedJob], tuple[str, ...]]]:
+    """Jobs that could compete, directly or through others, and the kinds that they could use."""
+    groups: list[tuple[list[BoundedJob], set[str]]] = []
+    by_kinds: dict[frozenset[str], list[BoundedJob]] = {}
+    for job in jobs:
+        by_kinds.setdefault(frozenset(kind for kind, _, _ in job.options), []).append(job)
+    for kinds, some in by_kinds.items():
+        joined, others = (list(some), set(kinds)), []
+        for group in groups:
+            if group[1] & kinds:
+                joined = (group[0] + joined[0], group[1] | joined[1])
+            else:
+                others.append(group)
+        groups = [*others, joined]
+    return [(group, tuple(sorted(kinds))) for group, kinds in groups]
+
+
+def _on_one_machine(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> tuple[float, float]:
+    """The largest sums of flow times by SRPT, and by mean busy times, over all normalisations."""
+    jobs = sorted(jobs, key=lambda job: job.submitted)
+    released = np.array([job.submitted for job in jobs])
+    released -= released[0]
+    lengths = np.array([min(seconds for _, _, seconds in job.options) for job in jobs])
+    options = OptionTable(jobs, gpus)
+    works = [options.work(*chosen) for chosen in product(options.prices(), options.sizes())]
+    flow = max(srpt_flow(released, work) for work in works)
+    ends = max(busy_dual(released, work).completions(lengths) for work in works)
+    return flow, ends - float(released.sum())
+
+
+class OptionTable:
+    """All options of jobs as columns: the row of its job, the kind, GPUs and seconds of each."""
+
+    def __init__(self, jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> None:
+        rows = [(i, *option) for i, job in enumerate(jobs) for option in job.options]
+        row, kind, held, seconds = zip(*rows, strict=True)
+        self._kinds = list(gpus)
+        self._total = np.array([gpus[kind] for kind in self._kinds], dtype=float)
+        self._row = np.array(row)
+        self._first = np.flatnonzero(np.diff(self._row, prepend=-1))
+        self._kind = np.array([self._kinds.index(name) for name in kind])
+        self._held, self._seconds = np.array(held, dtype=float), np.array(seconds, dtype=float)
+
+    def prices(self) -> list[Floats]:
+        """Parts of the machine's speed that are all GPUs of each kind; each list sums to 1.
+
+        By GPUs alone, and by GPUs times how fast jobs are there against where they are fastest.
+        """
+        equal = self._total / self._total.sum()
+        if len(self._kinds) == 1:
+            return [equal]
+        cost = self._held * self._seconds
+        least = np.minimum.reduceat(cost, self._first)[self._row]
+        speed = np.bincount(self._kind, least / np.maximum(cost, 1e-300), len(self._kinds))
+        often = np.maximum(np.bincount(self._kind, minlength=len(self._kinds)), 1)
+        fast = equal * speed / often
+        return [equal, fast / fast.sum()] if fast.sum() > 0.0 else [equal]
+
+    def sizes(self) -> list[Size]:
+        """Ways to count a gang: sums are at most 1 where gangs fit side by side."""
+        whole = bool((self._held == np.rint(self._held)).all())
+        return [part_of, *(GANG_SIZES if whole and self._held.max(initial=0.0) > 1.0 else ())]
+
+    def work(self, price: Floats, size: Size) -> Floats:
+        """Seconds of each job on the machine, at the cheapest of its options."""
+        part = np.zeros(len(self._row))
+        for kind, total in enumerate(self._total.tolist()):
+            at = self._kind == kind
+            part[at] = size(self._held[at], int(total))
+        return np.minimum.reduceat(price[self._kind] * part * self._seconds, self._first)
+
+
+def part_of(held: Floats, total: int) -> Floats:
+    """The part of all GPUs."""
+    return held / total
+
+
+def at_most(count: int) -> Size:
+    """Gangs by how many of them fit at most: above 1/(`count` + 1) of all, only `count` do.
+
+    The dual feasible function of Fekete and Schepers (2001), for whole GPUs.
+    """
+
+    def size(held: Floats, total: int) -> Floats:
+        parts, rest = np.divmod((count + 1) * held, total)
+        return np.where(rest == 0.0, held / total, parts / count)
+
+    return size
+
+
+def halfway(first: Size, second: Size) -> Size:
+    """The mean of two ways to count, which is a way as well."""
+    return lambda held, total: (first(held, total) + second(held, total)) / 2.0
+
+
+GANG_SIZES = (at_most(1), at_most(2), halfway(part_of, at_most(1)))

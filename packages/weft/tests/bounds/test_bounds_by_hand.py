@@ -1,0 +1,105 @@
+"""Bounds of cases that can be worked by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import weft
+from weft.bounds.average import BoundedJob, at_most, bound_average, halfway, part_of
+from weft.cli.main import cli
+
+ARGUMENTS = ["compare", "philly", "--cluster", "2x4:v100", "--jobs", "20", "-p", "fifo"]
+
+
+def job(at: float, gpus: float, seconds: float, kind: str = "v100") -> BoundedJob:
+    return BoundedJob(at, ((kind, gpus, seconds),))
+
+
+def test_two_jobs_of_the_whole_cluster_run_after_each_other() -> None:
+    bound = bound_average([job(0, 4, 10), job(0, 4, 10)], {"v100": 4})
+
+    assert bound.alone == pytest.approx(10.0)
+    assert bound.srpt == pytest.approx(15.0)
+    assert bound.best == pytest.approx(15.0)
+
+
+def test_gangs_of_more_than_half_the_cluster_run_after_each_other() -> None:
+    bound = bound_average([job(0, 5, 10), job(0, 5, 10)], {"v100": 8})
+
+    assert bound.best == pytest.approx(15.0)
+
+
+def test_two_halves_of_the_cluster_run_side_by_side() -> None:
+    assert bound_average([job(0, 4, 10), job(0, 4, 10)], {"v100": 8}).best == pytest.approx(10.0)
+
+
+def test_jobs_of_different_kinds_do_not_wait_for_each_other() -> None:
+    jobs = [job(0, 4, 10), job(0, 4, 10), job(0, 2, 30, "t4")]
+
+    assert bound_average(jobs, {"v100": 4, "t4": 2}).best == pytest.approx((10 + 20 + 30) / 3)
+
+
+def test_a_later_job_is_not_expected_before_it_comes() -> None:
+    assert bound_average([job(0, 4, 10), job(100, 4, 10)], {"v100": 4}).best == pytest.approx(10)
+
+
+def test_an_elastic_job_counts_at_its_fastest_alone_and_at_its_cheapest_in_a_crowd() -> None:
+    elastic = BoundedJob(0, (("v100", 1, 8.0), ("v100", 4, 4.0)))  # twice as fast on four times
+
+    assert bound_average([elastic], {"v100": 4}).best == pytest.approx(4.0)
+    crowd = bound_average([elastic] * 40, {"v100": 4}).best
+    assert 40.0 <= crowd <= (8 + 16 + 24 + 32 + 40 + 48 + 56 + 64 + 72 + 80) / 10
+
+
+@pytest.mark.parametrize("size", [part_of, at_most(1), at_most(2), halfway(part_of, at_most(1))])
+def test_gangs_that_fit_side_by_side_never_count_more_than_the_cluster(size: object) -> None:
+    import numpy as np
+
+    assert callable(size)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        total = int(rng.integers(1, 13))
+        gangs, left = [], total
+        while left:
+            gangs.append(int(rng.integers(1, left + 1)))
+            left -= gangs[-1]
+        assert size(np.array(gangs, dtype=float), total).sum() <= 1.0 + 1e-12, (gangs, total)
+
+
+def test_a_policy_that_shares_gpus_has_no_ratio_to_the_bound() -> None:
+    result = weft.compare(
+        "colocated", ["fifo", "gandiva"], "1x4:v100", jobs=10, load=1.2, bound=True
+    )
+
+    assert result.mean("fifo", "jct_over_bound") >= 1.0
+    assert "jct_over_bound" not in result.outcomes["gandiva"][0].metrics
+    assert result["bound"]["avg_jct_h"] == pytest.approx(result.bound())
+
+
+def test_jobs_that_tune_themselves_have_no_bound_and_it_is_said_why() -> None:
+    result = weft.simulate("pollux", "fifo", "2x4:a100", jobs=3, bound=True)
+
+    assert not result.bounds
+    assert "change their speed" in result["no_bound"]
+
+
+def test_the_bound_is_in_the_table_in_csv_and_in_json() -> None:
+    run = CliRunner().invoke
+
+    table = run(cli, [*ARGUMENTS, "--bound"], env={"COLUMNS": "80"}).output
+    rows = run(cli, [*ARGUMENTS, "--bound", "--csv", "--seeds", "2"]).output
+    whole = json.loads(run(cli, [*ARGUMENTS, "--bound", "--json"]).output)
+    without = json.loads(run(cli, [*ARGUMENTS, "--json"]).output)
+
+    assert "over bound" in table
+    assert "bound: no schedule without shared GPUs averages below" in table
+    assert max(map(len, table.splitlines())) <= 80
+    assert "bound,avg_jct_h," in rows
+    assert "fifo,jct_over_bound," in rows
+    ratio = whole["policies"]["fifo"]["avg_jct_h"] / whole["bound"]["avg_jct_h"]
+    assert whole["policies"]["fifo"]["jct_over_bound"] == pytest.approx(ratio)
+    assert ratio >= 1.0
+    assert "bound" not in without

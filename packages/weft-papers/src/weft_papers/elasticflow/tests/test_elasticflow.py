@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from tests.seeds import seeds
 
 import weft
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Config, Demand, Job, JobId, Or
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, Or, Slice
 from weft.core.model.trace import Trace, Truth
 from weft.core.state.cells import Floats
+from weft.core.state.state import State
 from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
 from weft.predict.hinted import Hinted
@@ -61,6 +64,27 @@ def test_jobs_without_a_deadline_live_on_what_is_left() -> None:
 
     assert held[JobId("due")].gpus == 4
     assert held[JobId("open")].gpus == 4
+
+
+def test_a_job_that_finds_no_place_beside_those_that_stay_is_looked_at_again() -> None:
+    stay = [job(name, 9000.0, None, preemptible=False) for name in "ab"]
+    view = view_of("2x4:v100", *stay, job("whole", 100.0, None, Demand(4)))
+    state = State(view.cluster)
+    for waiting in view.table.jobs:
+        state.fold(0.0, Submitted(waiting))
+    halves = zip("ab", view.cluster.nodes, strict=True)
+    places = {JobId(name): Allocation((Slice(node.id, (0, 1)),)) for name, node in halves}
+    state.fold(0.0, Decided(1, places))
+    for name in places:
+        state.fold(0.0, Started(name, 1))
+    view = replace(view, table=state.table, free=state.free)
+
+    plan = ElasticFlow(restarts=0, slot=300.0).decide(view)
+
+    assert {name: on.gpus for name, on in view.after(plan).items()} == {"a": 2, "b": 2}
+    assert plan.wake_at == 300.0
+    alone = view_of("2x4:v100", job("whole", 100.0, None, Demand(4)))
+    assert ElasticFlow(restarts=0, slot=300.0).decide(alone).wake_at is None
 
 
 class Diminishing(LinearBeliefs):

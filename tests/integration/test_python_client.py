@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,7 @@ from tests.waiting import LIMIT_S
 from weft.service.requests.job_file import JobFile
 from weft_client import AsyncClient, Client, JobCancelled, JobFailed, Misused, NoResult, Refused
 from weft_client.client import FIELDS
-from weft_client.job import patiently
+from weft_client.steps import patiently
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "run-jobs-from-python.md"
 
@@ -98,6 +99,7 @@ def test_an_executor_runs_calls_as_jobs(client: Client) -> None:
 
     assert outcomes[1.0] is None
     assert isinstance(outcomes[-2.0], ValueError)
+    assert len({future.job.status().fields["app"] for future in futures}) == 1
     with pytest.raises(RuntimeError):
         executor.submit(train, 1.0)
 
@@ -125,6 +127,39 @@ def test_coroutines_have_the_same_client(service: httpx.Client, tmp_path: Path) 
             return value, [line async for line in job.logs()]
 
     assert asyncio.run(use()) == (train(2.0), ["training at 2.0"])
+
+
+def test_coroutines_that_wait_take_no_thread_from_others(
+    service: httpx.Client, tmp_path: Path
+) -> None:
+    async def use() -> tuple[str, list[str]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        async with AsyncClient(str(service.base_url), calls=tmp_path) as client:
+            job = await client.submit("echo begun; sleep 1000")
+
+            async def read() -> list[str]:
+                return [line async for line in job.logs(follow=True)]
+
+            waiting, reading = asyncio.create_task(job.wait(LIMIT_S)), asyncio.create_task(read())
+            await asyncio.sleep(0.0)  # both have begun
+            await job.cancel()
+            return (await waiting).state, await reading
+
+    state, lines = asyncio.run(use())
+    assert state == "cancelled"
+    assert lines in ([], ["begun"])
+
+
+def test_a_sweep_can_be_awaited(service: httpx.Client, tmp_path: Path) -> None:
+    async def use() -> list[str]:
+        async with AsyncClient(str(service.base_url), calls=tmp_path) as client:
+            grid = {"command": ["echo", "${lr}"], "sweep": {"grid": {"lr": [1, 2]}}}
+            sweep = await client.sweep(grid)
+            statuses = await sweep.wait(LIMIT_S)
+            assert len(await sweep.table()) == len(sweep.jobs)
+            return [status.state for status in statuses]
+
+    assert asyncio.run(use()) == ["succeeded"] * 2
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/jobs/batch"])
@@ -178,7 +213,7 @@ def test_a_service_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
     from weft_client.errors import Unreachable
 
     answers = iter([Unreachable("away"), Unreachable("away"), None])
-    monkeypatch.setattr("weft_client.job.time.sleep", lambda _: None)
+    monkeypatch.setattr("weft_client.steps.time.sleep", lambda _: None)
 
     def ask() -> str:
         if error := next(answers):

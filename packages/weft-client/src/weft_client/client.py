@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from weft_client import call
 from weft_client.connection import Connection, at
 from weft_client.errors import Misused
-from weft_client.job import RUN_CALL, Job, JobStatus, Sweep, list_jobs, patiently
+from weft_client.job import RUN_CALL, Job, JobStatus, Sweep, list_jobs
 from weft_client.job_file import complete, take_client_fields
+from weft_client.steps import patiently
 
 if TYPE_CHECKING:
     from weft_client.executor import JobExecutor

@@ -24,7 +24,7 @@ from weft_client.own_state import running_url
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
-PATIENCE_S = 120.0  # with a service that says we ask too often
+PATIENCE_S = 120.0  # with a service that says when to ask again
 SOON_S = 10.0
 LOOK_S = 0.3  # between two tries to reach a service that is being started
 ANY_TEXT = "surrogatepass"  # what was typed may be no text at all; the service then knows no such
@@ -89,14 +89,14 @@ class Connection:
         *,
         api: bool = True,
     ) -> bytes:
-        """Ask; again after a while if we asked too often, or if the service is just starting."""
+        """Ask; again after a while if the answer says so, or if the service is just starting."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 with self.open(method, path, body, query, headers, api=api) as answer:
                     read: bytes = answer.read()
                     return read
-            except self.refused as error:
+            except (self.refused, self.failed) as error:
                 wait_s = error.retry_s
                 if not 0.0 < wait_s <= SOON_S or time.monotonic() + wait_s > until:
                     raise

@@ -47,6 +47,8 @@ class Refused(ClientError):  # noqa: N818
 class ServiceFailed(ClientError):  # noqa: N818
     """The service could not do it, or what answers is not Weft."""
 
+    retry_s = 0.0  # when to ask again; 0 where not stated
+
 
 class Misused(ClientError):  # noqa: N818
     """A call that cannot be what was meant."""

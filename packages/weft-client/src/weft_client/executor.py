@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from weft_client.errors import ClientError
-from weft_client.job import FIRST_S, LONGEST_S, Job, JobStatus, patiently
+from weft_client.job import Job, JobStatus, list_jobs
+from weft_client.steps import FIRST_S, LONGEST_S, longer, patiently
 
 if TYPE_CHECKING:
     from weft_client.client import Client
+
+REST = 4.0  # as long as looking at all jobs took, at least
 
 
 class JobFuture(Future[Any]):
@@ -31,12 +36,18 @@ class JobFuture(Future[Any]):
 
 
 class JobExecutor(Executor):
-    """Runs each call as a job of its own with the fields that were given."""
+    """Runs each call as a job of its own with the fields that were given.
+
+    The jobs belong together, as those of `map` do, so that one request shows all of them.
+    """
 
     def __init__(self, client: Client, fields: Mapping[str, Any]) -> None:
-        self._client, self._fields = client, dict(fields)
+        self._client = client
+        self._fields = {"app": f"executor-{secrets.token_hex(4)}", **fields}
         self._lock = threading.Lock()
         self._open: dict[str, JobFuture] = {}
+        self._ended: set[str] = set()
+        self._from: str | None = None  # this job and all before it have ended
         self._closed = False
         self._watcher: threading.Thread | None = None
 
@@ -74,14 +85,35 @@ class JobExecutor(Executor):
                 if not futures:
                     self._watcher = None
                     return
-            ended = sum(self._settle(future) for future in futures)
-            pause_s = FIRST_S if ended else min(1.5 * pause_s, LONGEST_S)
-            time.sleep(pause_s)
+            began = time.monotonic()
+            ended = self._look(futures)
+            took_s = time.monotonic() - began
+            pause_s = FIRST_S if ended else longer(pause_s)
+            time.sleep(min(max(pause_s, REST * took_s), LONGEST_S))
 
-    def _settle(self, future: JobFuture) -> bool:
+    def _look(self, futures: Sequence[JobFuture]) -> int:
+        """Settle the futures whose jobs have ended; their number."""
+        try:
+            listed = patiently(self._list)
+        except ClientError as error:
+            for future in futures:
+                future.set_exception(error)
+                self._close(future)
+            return len(futures)
+        return sum(self._settle(future, listed.get(future.job.id)) for future in futures)
+
+    def _list(self) -> dict[str, JobStatus]:
+        """Jobs by id, without the first ones that have ended."""
+        connection, app = self._client.connection, self._fields["app"]
+        listed = {status.id: status for status in list_jobs(connection, self._from, app=app)}
+        for job in takewhile(self._ended.__contains__, listed):
+            self._from = job
+        return listed
+
+    def _settle(self, future: JobFuture, status: JobStatus | None) -> bool:
         """Give a future what came of its job; whether it has ended."""
         try:
-            status = patiently(future.job.status)
+            status = status or patiently(future.job.status)  # younger than the list, or forgotten
             if not status.ended:
                 if status.state == "running" and not future.running():
                     future.set_running_or_notify_cancel()
@@ -89,16 +121,20 @@ class JobExecutor(Executor):
             self._finish(future, status)
         except ClientError as error:
             future.set_exception(error)
+        self._close(future)
+        return True
+
+    def _close(self, future: JobFuture) -> None:
         with self._lock:
             del self._open[future.job.id]
-        return True
+            self._ended.add(future.job.id)
 
     def _finish(self, future: JobFuture, status: JobStatus) -> None:
         if status.state == "cancelled":
             future.set_exception(CancelledError(f"job {status.id} was cancelled"))
             return
         try:
-            value = future.job.result()
+            value = future.job.values(status)[0]
         except BaseException as error:  # whatever the function raised
             future.set_exception(error)
         else:

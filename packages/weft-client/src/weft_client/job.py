@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from weft_client import cards
 from weft_client.call import calls_folder, read_answer
 from weft_client.connection import Connection, at
-from weft_client.errors import JobCancelled, JobFailed, NoResult, Refused, Unreachable
+from weft_client.errors import JobCancelled, JobFailed, NoResult, Refused
 from weft_client.fetching import fetch_files
-
-T = TypeVar("T")
+from weft_client.steps import FIRST_S, Steps, longer, look, patient, patiently, run
 
 ENDED = ("succeeded", "failed", "cancelled")
-FIRST_S, LONGEST_S = 0.1, 2.0  # between two looks at a job
-PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
 LAST_LINES = 20
+OUTPUT_S = 0.5  # between two looks at what a job prints, at most
 PAGE = 500
 RUN_CALL = "weft_client.run_call"
 
@@ -114,14 +112,16 @@ class Job:
 
         A service that is away meanwhile is waited for: jobs go on without it.
         """
-        until = _deadline(timeout)
-        pause_s = FIRST_S
-        while not (status := patiently(self.status)).ended:
-            if time.monotonic() + pause_s > until:
-                raise TimeoutError(f"job {self.id} is {status.state} after {timeout:g} s")
-            time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, LONGEST_S)
-        return status
+        return run(self.waiting(timeout))
+
+    def waiting(self, timeout: float | None) -> Steps[JobStatus]:
+        """`wait` in steps."""
+        return look(
+            self.status,
+            lambda status: status.ended,
+            timeout,
+            lambda status: f"job {self.id} is {status.state}",
+        )
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the value of the job's function; None for a job that is a command.
@@ -132,7 +132,10 @@ class Job:
 
     def results(self, timeout: float | None = None) -> list[Any]:
         """Wait for the values of a function that runs on several ranks, in their order."""
-        status = self.wait(timeout)
+        return self.values(self.wait(timeout))
+
+    def values(self, status: JobStatus) -> list[Any]:
+        """What the function of a job that has ended in this way returned on each rank."""
         if status.state == "cancelled":
             raise JobCancelled(f"job {self.id} was cancelled")
         folder = self._folder or find_folder(status.fields.get("command") or ())
@@ -157,7 +160,7 @@ class Job:
         raise answer.error
 
     def _failure(self, status: JobStatus) -> JobFailed:
-        lines = self.output().splitlines()[-LAST_LINES:]
+        lines = patiently(self.output).splitlines()[-LAST_LINES:]
         printed = "".join(f"\n  {line}" for line in lines)
         return JobFailed(f"job {self.id} failed: {status.reason}{printed}")
 
@@ -173,23 +176,34 @@ class Job:
 
         With `follow` they are waited for until the job has ended.
         """
-        attempt, offset, rest = 1, 0, b""
+        for step in self.printing(follow=follow, rank=rank):
+            if isinstance(step, float):
+                time.sleep(step)
+            else:
+                yield from step
+
+    def printing(self, *, follow: bool, rank: int) -> Generator[float | list[str], None, None]:
+        """`logs` in steps: seconds to sleep, or lines."""
+        attempt, offset, rest, pause_s = 1, 0, b"", FIRST_S
+        status = yield from patient(self.status)
         while True:
-            status = patiently(self.status)
-            part = patiently(lambda: self._part(rank, attempt, offset)) if status.attempt else b""  # noqa: B023
-            offset += len(part)
-            *lines, rest = (rest + part).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
+            part = b""
+            if status.attempt:
+                part = yield from patient(lambda: self._part(rank, attempt, offset))  # noqa: B023
             if part:
-                continue
-            if status.attempt > attempt:
+                offset, pause_s = offset + len(part), FIRST_S
+                *lines, rest = (rest + part).split(b"\n")
+                yield [line.decode(errors="replace") for line in lines]
+            elif status.attempt > attempt:
                 attempt, offset = attempt + 1, 0
             elif status.ended or not follow:
                 break
             else:
-                time.sleep(FIRST_S)
+                yield pause_s
+                pause_s = min(longer(pause_s), OUTPUT_S)
+                status = yield from patient(self.status)
         if rest:
-            yield rest.decode(errors="replace")
+            yield [rest.decode(errors="replace")]
 
     def _part(self, rank: int, attempt: int | None, offset: int) -> bytes:
         try:
@@ -241,7 +255,7 @@ class Job:
 
     def cancel(self) -> None:
         """End the job for good; one that has ended stays as it is."""
-        self._connection.json("DELETE", at("jobs", self.id))
+        patiently(lambda: self._connection.json("DELETE", at("jobs", self.id)))
 
     def suspend(self, *, restart: bool = False) -> None:
         """Let the job wait until it is resumed; with `restart` even if that loses its work."""
@@ -278,14 +292,16 @@ class Sweep:
 
     def wait(self, timeout: float | None = None) -> list[JobStatus]:
         """All jobs once they have ended; TimeoutError after `timeout` seconds."""
-        until = _deadline(timeout)
-        pause_s = FIRST_S
-        while active := [each for each in patiently(self.statuses) if not each.ended]:
-            if time.monotonic() + pause_s > until:
-                raise TimeoutError(f"{len(active)} jobs of {self.id} run or wait")
-            time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, LONGEST_S)
-        return self.statuses()
+        return run(self.waiting(timeout))
+
+    def waiting(self, timeout: float | None) -> Steps[list[JobStatus]]:
+        """`wait` in steps."""
+        return look(
+            self.statuses,
+            lambda jobs: all(job.ended for job in jobs),
+            timeout,
+            lambda jobs: f"{sum(not job.ended for job in jobs)} jobs of {self.id} run or wait",
+        )
 
     def cancel(self) -> None:
         """End all jobs that have not ended."""
@@ -315,9 +331,10 @@ class Sweep:
         return pd.DataFrame(rows)
 
 
-def list_jobs(connection: Connection, **wanted: Any) -> Iterator[JobStatus]:
-    """All jobs that the query selects, in order of submission."""
-    after = None
+def list_jobs(
+    connection: Connection, after: str | None = None, **wanted: Any
+) -> Iterator[JobStatus]:
+    """All jobs that the query selects, in order of submission, from the one after `after` on."""
     while True:
         query = {**wanted, "limit": PAGE, "after": after}
         page = connection.json("GET", "/jobs", query=query)
@@ -338,19 +355,3 @@ def find_folder(command: Sequence[str]) -> Path | None:
             hint="set WEFT_CALLS as it was when the job was submitted",
         )
     return folder
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """Ask, again and again while the service is away, but not for ever."""
-    began = time.monotonic()
-    while True:
-        try:
-            return ask()
-        except Unreachable:
-            if time.monotonic() - began > PATIENCE_S:
-                raise
-            time.sleep(5 * FIRST_S)
-
-
-def _deadline(timeout: float | None) -> float:
-    return float("inf") if timeout is None else time.monotonic() + timeout

@@ -61,7 +61,7 @@ def stand_in(answers: dict[str, Any]) -> Iterator[StandIn]:
             data = body if isinstance(body, bytes) else json.dumps(body, default=plain).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
-            if status == 429:
+            if service.retry_after:
                 self.send_header("Retry-After", service.retry_after)
             self.end_headers()
             self.wfile.write(data)

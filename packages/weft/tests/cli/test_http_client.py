@@ -99,10 +99,13 @@ def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
     assert at("jobs", "../a b?c", "logs") == "/jobs/..%2Fa%20b%3Fc/logs"
 
 
-def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [429, 503], ids=["too often", "while it closes"])
+def test_who_is_told_to_ask_later_waits_and_asks_again(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
     monkeypatch.setattr("weft_client.connection.time.sleep", slept.append)
-    answers = {"GET /nodes": [(429, {"error": "too many requests"}), (200, {"nodes": []})]}
+    answers = {"GET /nodes": [(status, {"error": "not now"}), (200, {"nodes": []})]}
 
     with stand_in(answers) as service:
         service.retry_after = "2"

@@ -25,6 +25,7 @@ from weft.core.errors import (
     WeftError,
     did_you_mean,
 )
+from weft.runtime.loop.driver import CLOSING
 from weft.service.responses.answers import Problem
 from weft.service.responses.json_values import plain
 
@@ -115,7 +116,10 @@ async def _answer_refused(_: Request, error: Exception) -> Json:
 async def _weft(_: Request, error: Exception) -> Json:
     assert isinstance(error, WeftError)
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
-    return problem(status, error.what, error.hint)
+    answer = problem(status, error.what, error.hint)
+    if error is CLOSING:
+        answer.headers["Retry-After"] = "1"  # another is likely to take its place
+    return answer
 
 
 async def _http(_: Request, error: Exception) -> Json:

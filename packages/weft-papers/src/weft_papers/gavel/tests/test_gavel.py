@@ -157,6 +157,11 @@ def test_the_paper_s_cost_is_a_ratio() -> None:
     assert solution.value == pytest.approx(4 / 3)  # job 0 alone: 4 steps for 3 dollars
     assert solution.alone == pytest.approx(np.array([(1.0, 0.0), (0.0, 0.0)]))
 
+    urgent = replace(two, steps=np.array((0.0, 1.5)), within=np.array((np.inf, 1.0)))
+    in_time = cheapest(urgent, np.array((3.0, 1.0)))
+    assert in_time.value == pytest.approx(1.0)  # 1.5 steps in time for 2 dollars, and 2.5 for 2
+    assert in_time.alone == pytest.approx(np.full((2, 2), 0.5))
+
 
 def test_impossible_deadlines_are_dropped_together() -> None:
     steps, within = np.array((100.0, 0.0)), np.array((1.0, np.inf))

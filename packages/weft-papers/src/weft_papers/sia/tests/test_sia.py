@@ -86,17 +86,18 @@ def seen(
     held: Mapping[int, Allocation] | None = None,
     now: float = 120.0,
     restoring: tuple[int, ...] = (),
+    since: float = 0.0,
 ) -> View:
-    """A view of as many jobs as the matrix has rows, some of them running since 0."""
+    """A view of as many jobs as the matrix has rows, some of them running since they came."""
     state = State(cluster)
     for row in range(len(matrix)):
-        state.fold(0.0, Submitted(Job(JobId(f"j{row}"), demand=Demand(1, 1, 64))))
+        state.fold(since, Submitted(Job(JobId(f"j{row}"), since, demand=Demand(1, 1, 64))))
     running = {JobId(f"j{row}"): on for row, on in (held or {}).items()}
-    state.fold(0.0, Decided(1, running))
+    state.fold(since, Decided(1, running))
     for row in held or {}:
-        state.fold(0.0, Started(JobId(f"j{row}"), 1))
+        state.fold(since, Started(JobId(f"j{row}"), 1))
         if row not in restoring:
-            state.fold(0.0, Reported(JobId(f"j{row}"), 1))
+            state.fold(since, Reported(JobId(f"j{row}"), 1))
     return View(now, state.table, cluster, state.free, knowledge=Knowledge(beliefs=Told(matrix)))
 
 
@@ -164,8 +165,10 @@ def test_weights_are_rounded_to_two_decimals() -> None:
     assert values == pytest.approx(np.array(expected))
 
 
-def test_a_running_job_pays_for_every_size_but_its_own() -> None:
-    view = seen(GOODPUTS, held={0: on("b-1", 0, 1)})  # age 120, restart 30: factor 0.8
+@pytest.mark.parametrize("since", [0.0, 5000.0])
+def test_a_running_job_pays_for_every_size_but_its_own(since: float) -> None:
+    # Age 120, restart 30: factor 0.8.
+    view = seen(GOODPUTS, held={0: on("b-1", 0, 1)}, now=since + 120.0, since=since)
     policy = AuthorsSia()
 
     plan = policy.decide(view)
@@ -258,6 +261,7 @@ def test_no_job_gets_more_than_the_most_it_may() -> None:
 def test_meaningless_parameters_are_refused(p: float, penalty: float) -> None:
     with pytest.raises(InvalidConfig, match="lambda"):
         Sia(p, penalty)
+    Sia(-0.5, 0.1)  # any lambda above 0
 
 
 # ---- pinned and unknown jobs

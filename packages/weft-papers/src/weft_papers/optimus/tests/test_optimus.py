@@ -528,6 +528,7 @@ def test_a_size_that_is_out_of_reach_is_taken_to_be_linear_from_the_nearest_belo
     assert _seconds(100.0, 4, 2, speed).tolist() == [np.inf, 320.0, 200.0]
     assert _seconds(100.0, 2, 2, speed).tolist() == [np.inf, 160.0, 100.0]
     assert _seconds(100.0, 1, 2, np.array([0.0, 2.0])).tolist() == [np.inf, np.inf, 50.0]
+    assert _seconds(100.0, 1, 2, np.array([0.5, 0.8])).tolist() == [np.inf, 100.0, 62.5]
     assert _seconds(100.0, 4, 2, np.zeros(4)).tolist() == [np.inf] * 3
 
 

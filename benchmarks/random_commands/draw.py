@@ -35,7 +35,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "--trace-option": ("scale_arrivals=2", "scale_arrivals=0", "attempts=span", "sample=1", "x"),
     "--report": ("report.html", "no/such/folder/a.html", "."),
     "--events": ("events.jsonl", ".", "weft-state/events"),
-    "--columns": ("main", "fairness"),
+    "--columns": ("main", "waits", "fairness"),
     "--engine": ("local", "simulated:cluster=1x1", "local:slots=-1", "slurm", "kubernetes:x"),
     "--limit": ("rate=50", "jobs=nan", "gpus=-1", "rate", "vision=4"),
     "--weight": ("vision=2", "a=nan", "a=0"),

@@ -23,7 +23,7 @@ def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
 def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:
     outcomes = weft.simulate("tiny-20", "fifo", bound=True).outcomes
 
-    page = table(outcomes) + table(outcomes, "fairness")
+    page = table(outcomes) + table(outcomes, "waits") + table(outcomes, "fairness")
 
     shown = [metric for metric in METRICS if metric.heading]
     assert all(f">{escape(m.heading)}" in page and escape(m.help) in page for m in shown)

@@ -82,6 +82,7 @@ def test_every_section_is_there_in_order() -> None:
         "Completion times",
         "Queue and GPUs over time",
         "Completion time by job size",
+        "Waits",
         "Fairness",
         "Finish-time fairness of jobs",
         "Share received against entitlement",

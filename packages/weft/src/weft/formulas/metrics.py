@@ -17,7 +17,7 @@ from weft.frozen import frozen
 
 Unit = Literal["plain", "hours", "percent"]
 Better = Literal["less", "more"]
-Columns = Literal["main", "fairness"]
+Columns = Literal["main", "waits", "fairness"]
 
 
 @frozen
@@ -45,7 +45,10 @@ class Metric:
 BOUNDED = "jct_over_bound"
 FINISHED, ALL = "finished", "all"
 UNFAIR = 1.05  # a job above it was treated unfairly, as Shockwave counts
+ALL_TABLES: tuple[Columns, ...] = ("main", "waits", "fairness")
 BOTH: tuple[Columns, ...] = ("main", "fairness")
+WAITS: tuple[Columns, ...] = ("waits",)
+MINUTES_10 = 600.0  # seconds; the literature bounds slowdowns by 10 s or by this
 FAIRNESS: tuple[Columns, ...] = ("fairness",)
 WORTH = "; only if jobs have a value"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
@@ -72,7 +75,7 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="avg JCT",
-        tables=BOTH,
+        tables=ALL_TABLES,
         relative=True,
     ),
     Metric(
@@ -127,7 +130,53 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="avg wait",
+        tables=("main", "waits"),
         relative=True,
+    ),
+    Metric(
+        "p95_queue_h",
+        lambda run: percentile(run.waited, 0.95) / HOUR,
+        "95 % of the jobs waited at most so: element number int(0.95 n) of the n sorted waits, "
+        "from 0",
+        FINISHED,
+        "hours",
+        heading="p95 wait",
+        tables=WAITS,
+    ),
+    Metric(
+        "short_queue_h",
+        lambda run: mean(run.waited[run.short]) / HOUR,
+        "mean wait of jobs that are shorter than the median length",
+        FINISHED,
+        "hours",
+        heading="short wait",
+        tables=WAITS,
+    ),
+    Metric(
+        "slowdown_10s",
+        lambda run: mean(run.slowdown(10.0)),
+        "mean bounded slowdown: completion time over length, with lengths below 10 s taken as 10 s "
+        "and slowdowns below 1 as 1",
+        FINISHED,
+        heading="slowdown 10 s",
+        tables=WAITS,
+    ),
+    Metric(
+        "slowdown_10min",
+        lambda run: mean(run.slowdown(MINUTES_10)),
+        "the same with 10 min instead of 10 s",
+        FINISHED,
+        heading="slowdown 10 min",
+        tables=WAITS,
+    ),
+    Metric(
+        "gpu_hours_wasted",
+        lambda run: float(run.wasted_s.sum()) / HOUR,
+        "GPU-hours that jobs held beyond their length times the GPUs they asked for: restarts, "
+        "lost progress, and slower kinds, sizes and neighbours",
+        FINISHED,
+        heading="GPU-h wasted",
+        tables=WAITS,
     ),
     Metric(
         "gpu_hours_per_job",
@@ -184,7 +233,7 @@ METRICS: tuple[Metric, ...] = (
         "largest finish-time fairness of a job, see below",
         FINISHED,
         heading="worst FTF",
-        tables=BOTH,
+        tables=ALL_TABLES,
     ),
     Metric(
         "unfair_fraction",

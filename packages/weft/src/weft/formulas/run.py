@@ -123,6 +123,22 @@ class RunOutcome:
         waited[np.abs(waited) < 1e-6] = 0.0  # differences of large times are not exact
         return waited
 
+    @property
+    def short(self) -> Bools:
+        """Jobs below the median length of the finished."""
+        lengths = self.length[self.done]
+        return lengths < (np.median(lengths) if len(lengths) else 0.0)
+
+    def slowdown(self, floor_s: float) -> Floats:
+        """Bounded slowdowns of the finished, with shorter lengths taken as `floor_s`."""
+        return np.maximum(self.jct / np.maximum(self.length[self.done], floor_s), 1.0)
+
+    @property
+    def wasted_s(self) -> Floats:
+        """GPU-seconds that each of the finished held beyond what its length asks for."""
+        at = self.done
+        return np.maximum(self.gpu_s[at] - self.length[at] * self.need[at], 0.0)
+
     @cached_property
     def crowd(self) -> tuple[float, int]:
         """Unfinished jobs: time average and maximum."""

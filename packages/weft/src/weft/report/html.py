@@ -48,6 +48,8 @@ jobs that finished; the curve is over all jobs.</dd>
 <dt>bound</dt><dd>an average completion time that no schedule can beat, unless jobs share GPUs;
 <em>over bound</em> is how many times as long it took. 1 cannot be improved on.</dd>
 <dt>wait</dt><dd>the part of JCT in which the job was not running, preempted time included.</dd>
+<dt>slowdown</dt><dd>bounded slowdown: completion time over length, at least 1, lengths below 10 s
+(or 10 min) taken as that. <em>Short</em> jobs are those below the median length.</dd>
 <dt>FTF</dt><dd>finish-time fairness: completion time over what the job would take alone on an equal
 part of the cluster. Above 1, the job did worse than under equal division; <em>unfair</em> is the
 share of such jobs. <em>Static</em> FTF, as Shockwave counts it, stretches the time alone by all
@@ -90,6 +92,7 @@ def render(result: Result, library: str, *, title: str | None = None, command: s
             _section("Policies", table(outcomes), _table_note(result)),
             *_against(result),
             *_charts(result, drawn),
+            _section("Waits", table(outcomes, "waits"), _table_note(result)),
             _section("Fairness", table(outcomes, "fairness"), _table_note(result)),
             *_fairness_charts(result, drawn),
             _timeline_section(result, drawn),

@@ -44,7 +44,7 @@ TraceOption = Annotated[
     ),
 ]
 AsJson = Annotated[bool, OUT("--json", help="Print one JSON object.")]
-Columns = Literal["main", "fairness"]
+Columns = Literal["main", "waits", "fairness"]
 
 # What of ended jobs is kept: the same flags of the service and of `weft state prune`.
 

@@ -22,13 +22,13 @@ def user_errors() -> Iterator[None]:
         with named_files():
             yield
     except WeftError as error:
-        from rich.console import Console
+        from weft.cli.view.screen import notes
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print("[bold red]error:[/] ", end="")
-        console.print(error.what, markup=False)
+        console = notes()
+        console.print("error: ", style="bold red", end="")
+        console.print(error.what, soft_wrap=True)
         if error.hint:
-            console.print(f"  hint: {error.hint}", markup=False)
+            console.print(f"  hint: {error.hint}", soft_wrap=True)
         ours = isinstance(error, (PlanError, EngineError))
         raise typer.Exit(1 if ours else 2) from error
 

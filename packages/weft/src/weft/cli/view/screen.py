@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 
+from weft.cli.view import words
 from weft.frozen import frozen
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
 from weft.service.responses.json_values import plain
@@ -27,13 +31,24 @@ if TYPE_CHECKING:
 PIPED = 500  # columns: one line per job
 
 
-def console() -> Console:
-    """The terminal; nothing in job names or logs is taken for markup.
+class SafeConsole(Console):
+    """A terminal for text of anyone: nothing in it is markup, or a control character."""
 
-    For a program that reads it, lines are as long as they are.
-    """
-    wide = PIPED if is_piped() else None
-    return Console(highlight=False, markup=False, emoji=False, width=wide)
+    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, stderr=stderr, width=width)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Its pieces of text; what Rich itself wants of the terminal stays."""
+        for piece in super().render(renderable, options):
+            text = piece.text if piece.control else words.readable(piece.text)
+            yield piece if text == piece.text else Segment(text, piece.style)
+
+
+def console() -> Console:
+    """The terminal; for a program that reads it, lines are as long as they are."""
+    return SafeConsole(width=PIPED if is_piped() else None)
 
 
 def is_piped() -> bool:
@@ -43,7 +58,12 @@ def is_piped() -> bool:
 
 def notes() -> Console:
     """Return the console for remarks that are not the command's output."""
-    return Console(highlight=False, markup=False, emoji=False, stderr=True)
+    return SafeConsole(stderr=True)
+
+
+def echo(text: str) -> None:
+    """Print a line that may hold text of others, as it is."""
+    typer.echo(words.readable(text))
 
 
 def print_json(body: Any) -> None:
@@ -56,6 +76,34 @@ def write_bytes(chunk: bytes) -> None:
     out = typer.get_binary_stream("stdout")
     out.write(chunk)
     out.flush()
+
+
+OBEYED = re.compile(  # by a terminal, besides colours, ends of lines and tabs
+    r"\x1b\[(?![0-9;:]*m)[0-?]*[ -/]*[@-~]|\x1b(?!\[[0-9;:]*m)"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+)
+UNFINISHED = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4})?\Z")
+
+
+def log_printer() -> Callable[[bytes], None]:
+    """A function that prints a job's output as it comes.
+
+    Colours reach a terminal. What moves its cursor, sets its title or asks it something does not.
+    """
+    out, decoder = typer.get_binary_stream("stdout"), codecs.getincrementaldecoder("utf-8")
+    decode, held = decoder("replace").decode, ""
+
+    def write(chunk: bytes) -> None:
+        nonlocal held
+        if out.isatty():
+            text = held + decode(chunk)
+            begun = UNFINISHED.search(text)
+            held = begun[0] if begun else ""
+            chunk = OBEYED.sub("", text[: len(text) - len(held)]).encode()
+        out.write(chunk)
+        out.flush()
+
+    return write
 
 
 def interactive() -> bool:
@@ -169,11 +217,9 @@ def _bars(*, quiet: bool, by_thread: bool = True) -> Iterator[Progress | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, auto_refresh=by_thread) as bars:
+    with Progress(*columns, console=notes(), transient=True, auto_refresh=by_thread) as bars:
         yield bars

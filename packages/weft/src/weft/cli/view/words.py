@@ -216,3 +216,11 @@ def command(job: JobAnswer) -> str:
 def plain(text: object) -> str:
     """One line without control characters: names and reasons may hold anything."""
     return "".join(c if c.isprintable() else " " for c in str(text or "")).strip()
+
+
+def readable(text: str) -> str:
+    """The lines of a text without control characters, for a terminal obeys those."""
+    if text.isprintable() or text == "\n":
+        return text
+    kept = (c if c.isprintable() or c in "\n\t" else " " * c.isspace() for c in text)
+    return "".join(kept)

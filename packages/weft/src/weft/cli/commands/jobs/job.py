@@ -217,15 +217,17 @@ def logs(
 
     Prints all attempts in order; if there are several, a line marks where each begins.
 
+    A terminal gets its colours, and no other control characters; a pipe or a file gets all bytes.
+
     With -f, follows the output across restarts of the job and of the service until the job ends,
     and exits with the job's exit code.
     """
     from weft.cli.connect.client import ServiceClient
     from weft.cli.connect.follow import Follower, exit_code
-    from weft.cli.view.screen import notes, write_bytes
+    from weft.cli.view.screen import log_printer, notes
     from weft_client.connection import at
 
-    remarks = notes()
+    remarks, write = notes(), log_printer()
     with user_errors():
         client = ServiceClient()
         answer = client.get(JobAnswer, at("jobs", job))
@@ -233,11 +235,11 @@ def logs(
         follower = Follower(
             client,
             job,
-            write_bytes,
+            write,
             lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
             rank,
             attempt or 1,
-            mark=lambda number: write_bytes(f"--- attempt {number} ---\n".encode()),
+            mark=lambda number: write(f"--- attempt {number} ---\n".encode()),
         )
         if follow:
             try:

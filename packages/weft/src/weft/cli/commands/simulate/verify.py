@@ -62,6 +62,7 @@ def _judge_log(
     import json
     from math import inf
 
+    from weft.cli.view.screen import echo
     from weft.judge.judge import LAST_DAYS, judge
     from weft.judge.log_lines import read_log
     from weft.judge.page import write_page
@@ -75,7 +76,7 @@ def _judge_log(
         typer.echo(json.dumps(as_values(verdict), indent=1))
         return verdict.wrong
     for line in describe(verdict, None if every else SHOWN):
-        typer.echo(line)
+        echo(line)
     typer.echo(f"{verdict.wrong} findings" if verdict.wrong else "nothing is wrong")
     return verdict.wrong
 
@@ -83,6 +84,7 @@ def _judge_log(
 def _check_result(path: Path, gpus: float | None, *, as_json: bool) -> int:
     import json
 
+    from weft.cli.view.screen import echo
     from weft.report.result_files import read_runs
     from weft.report.verify import Severity
     from weft.report.verify import verify as check
@@ -97,7 +99,7 @@ def _check_result(path: Path, gpus: float | None, *, as_json: bool) -> int:
     else:
         for finding in findings:
             run = f"{finding.run}: " if finding.run else ""
-            typer.echo(f"{finding.level.name.lower():8}{finding.check:10} {run}{finding.text}")
+            echo(f"{finding.level.name.lower():8}{finding.check:10} {run}{finding.text}")
     wrong = sum(finding.level is Severity.WRONG for finding in findings)
     if not as_json:
         typer.echo(f"{wrong} of {len(findings)} checks failed" if wrong else "nothing is wrong")

@@ -7,14 +7,17 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.waiting import wait_until
 
 NUMBERS = itertools.count()
 
@@ -40,9 +43,79 @@ def find_user() -> dict[str, str]:
     return {"user": "postgres", "group": group}
 
 
+class PostgresServer:
+    """A server that was begun in a folder of its own; called, it makes an empty database."""
+
+    def __init__(self, binaries: Path, folder: Path, who: dict[str, str]) -> None:
+        self._binaries, self._folder, self._who = binaries, folder, who
+        self._run("initdb", "-A", "trust", "-U", "weft", "--no-sync")
+        self.begin()
+
+    def _run(self, program: str, *options: object) -> None:
+        words = [str(self._binaries / program), "-D", f"{self._folder}/data", *map(str, options)]
+        subprocess.run(words, check=True, cwd=self._folder, stdout=subprocess.DEVNULL, **self._who)  # type: ignore[call-overload]
+
+    def __call__(self) -> str:
+        name = f"log{next(NUMBERS)}"
+        with psycopg.connect(self._address("postgres"), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")
+        return self._address(name)
+
+    def _address(self, name: str) -> str:
+        return f"postgresql://weft@/{name}?host={self._folder}"
+
+    def begin(self) -> None:
+        """Begin, again after a kill: once the memory of what was killed is free."""
+        options = f"-c listen_addresses= -c unix_socket_directories={self._folder} -c fsync=off"
+        words = ("-l", f"{self._folder}/server.log", "-w", "-t", 120, "-o", options, "start")
+
+        def began() -> bool:
+            with suppress(subprocess.CalledProcessError):
+                self._run("pg_ctl", *words)
+                return True
+            return False
+
+        wait_until(began, "the server does not begin")
+
+    def end(self) -> None:
+        """Stop at once; what was killed before is gone already."""
+        self.signal(signal.SIGCONT)
+        with suppress(subprocess.CalledProcessError):
+            self._run("pg_ctl", "-w", "-m", "immediate", "stop")
+
+    def kill(self) -> None:
+        """Kill every process, as a machine does that goes down."""
+        pids = self.signal(signal.SIGKILL)
+        wait_until(lambda: not any(map(_is_alive, pids)))
+        (self._folder / "data" / "postmaster.pid").unlink()
+
+    def signal(self, number: signal.Signals) -> list[int]:
+        """Send a signal to the server and all its sessions, the server first."""
+        file = self._folder / "data" / "postmaster.pid"
+        if not file.exists():
+            return []
+        server = int(file.read_text().split()[0])
+        pids = [
+            server,
+            *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()),
+        ]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return pids
+
+
+def _is_alive(pid: int) -> bool:
+    """True until it has ended, also if its parent never asks about that."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 @contextmanager
-def running_server() -> Iterator[Callable[[], str]]:
-    """A function that makes a new, empty database and gives its address."""
+def running_server() -> Iterator[PostgresServer]:
+    """A server of the version that is installed; skips the test if there is none."""
     binaries = find_binaries()
     if binaries is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
@@ -50,27 +123,9 @@ def running_server() -> Iterator[Callable[[], str]]:
     folder = Path(tempfile.mkdtemp(prefix="weft-pg-"))
     if who:
         shutil.chown(folder, **who)
-    data, out = folder / "data", folder / "server.log"
-
-    def run(*command: object) -> None:
-        words = [str(word) for word in command]
-        subprocess.run(words, check=True, cwd=folder, stdout=subprocess.DEVNULL, **who)  # type: ignore[call-overload]
-
-    run(binaries / "initdb", "-D", data, "-A", "trust", "-U", "weft", "--no-sync")
-    options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-    run(binaries / "pg_ctl", "-D", data, "-l", out, "-w", "-t", 120, "-o", options, "start")
-
-    def make() -> str:
-        name = f"log{next(NUMBERS)}"
-        with psycopg.connect(address("postgres"), autocommit=True) as db:
-            db.execute(f"CREATE DATABASE {name}")
-        return address(name)
-
-    def address(name: str) -> str:
-        return f"postgresql://weft@/{name}?host={folder}"
-
+    server = PostgresServer(binaries, folder, who)
     try:
-        yield make
+        yield server
     finally:
-        run(binaries / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        server.end()
         shutil.rmtree(folder)

@@ -13,8 +13,24 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import LIMIT_S
-from weft.core.errors import EngineError, InvalidConfig, Superseded, UnknownName, WeftError
-from weft.core.events.event import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
+from weft.core.errors import (
+    EngineError,
+    InvalidConfig,
+    MaybeWritten,
+    Superseded,
+    UnknownName,
+    WeftError,
+)
+from weft.core.events.event import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    Started,
+    Submitted,
+)
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.model.launch import Launch
@@ -426,6 +442,52 @@ def test_what_cannot_be_written_is_not_done_and_the_submitter_is_told() -> None:
             assert list(driver.ledger.jobs) == ["first", "second"]
             assert (await driver.ended(JobId("second"))).state == "succeeded"
             assert driver.trouble == ""
+
+    asyncio.run(run())
+
+
+class LostAnswer(MemoryStore):
+    """Keeps everything, but one of its answers is lost."""
+
+    left = -1
+
+    def append(self, events):  # type: ignore[no-untyped-def]
+        last = super().append(events)
+        self.left -= 1
+        if self.left == 0:
+            raise MaybeWritten("the connection is lost")
+        return last
+
+
+@pytest.mark.parametrize("lost", range(1, 6))
+def test_what_was_written_is_done_also_if_the_answer_of_the_log_is_lost(lost: int) -> None:
+    async def run() -> None:
+        store = LostAnswer()
+        async with driving(simulated(), store) as driver:
+            seen = list[int]()
+
+            async def follow() -> None:
+                async for seq, _, event in events_of(driver, 0):
+                    seen.append(seq)
+                    if isinstance(event, Finished) and event.job == "second":
+                        return
+
+            task = asyncio.create_task(follow())
+            store.left = lost
+            for name in ("first", "second"):
+                while name not in driver.ledger.jobs:
+                    with contextlib.suppress(EngineError):  # refused while the log is read again
+                        await driver.submit(passing(name, 1.0))
+                    await asyncio.sleep(0.02)
+                assert (await driver.ended(JobId(name))).state == "succeeded"
+            await task
+
+            assert store.left < 0
+            events = [event for _, _, event in store.since(0)]
+            for kind in (Submitted, Started, Finished):
+                jobs = [event.job for event in events if isinstance(event, kind)]
+                assert [getattr(job, "id", job) for job in jobs] == ["first", "second"]
+            assert seen == list(range(1, seen[-1] + 1))
 
     asyncio.run(run())
 

@@ -8,6 +8,7 @@ WeftError
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
 ├── StateError       an event that cannot follow from those before it, with the job's history
 ├── StoreError       the store could not be written: a full disk, mostly
+│   ├── MaybeWritten it went away just as it was to keep something, which may be there
 │   └── Superseded   another service has taken over the log
 ├── UnreadableEvent  an event that the log refuses: it could not be read back
 └── EngineError      an engine could not do what it was asked
@@ -64,6 +65,10 @@ class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
 
 class StoreError(WeftError):
     """The store could not be written; nothing of what was to be written is there."""
+
+
+class MaybeWritten(StoreError):  # noqa: N818
+    """The store did not answer the end of a transaction: all of it is there, or nothing."""
 
 
 class Superseded(StoreError):  # noqa: N818

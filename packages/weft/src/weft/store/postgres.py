@@ -7,9 +7,13 @@ while no other service has taken either.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import queue
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,11 +36,13 @@ except ImportError as missing:
 CALLED_1 = 4  # the format that was 1 in databases
 LEADS, WAITS = 0x77656674, 0x77656675  # advisory locks: of the leader, and of the first in line
 READERS = 4
+LOOP_S, HUNG_S = 2, 10.0
 CONNECT_S = 10
 LOST_MS = 10_000  # a server that takes nothing in for that long is out of reach
 BUSY_MS = 500
 AGAIN_S = 0.2
 ENDING_S = 5.0
+AWAY = "the service goes on by itself once the database answers; ask again then"
 TABLES = """
 CREATE TABLE IF NOT EXISTS log_format (version BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
@@ -75,12 +81,12 @@ PLACEHOLDER = re.compile(r"\?|(?<!:):(\w+)")
 class PostgresSession:
     """A connection that takes our words: `?` and `:name` stand for values."""
 
-    def __init__(self, address: str, *, durable: bool = True) -> None:
+    def __init__(self, address: str, *, durable: bool = True, connect_s: int = CONNECT_S) -> None:
         try:
             self._db = psycopg.connect(
                 address,
                 autocommit=True,
-                connect_timeout=CONNECT_S,
+                connect_timeout=connect_s,
                 cursor_factory=psycopg.ClientCursor,
                 application_name="weft",
                 keepalives_idle=5,
@@ -91,7 +97,7 @@ class PostgresSession:
             if not durable:
                 self._db.execute("SET synchronous_commit = off")
         except psycopg.Error as error:
-            raise StoreError(f"PostgreSQL does not answer: {error}") from error
+            raise StoreError(f"PostgreSQL does not answer: {error}", hint=AWAY) from error
 
     def execute(self, words: str, values: Any = (), /) -> psycopg.Cursor[Any]:
         """A cursor on the answer."""
@@ -110,7 +116,7 @@ class PostgresSession:
         except psycopg.Error as error:
             if not self._db.closed:
                 raise
-            raise StoreError(f"PostgreSQL does not answer: {error}") from error
+            raise StoreError(f"PostgreSQL does not answer: {error}", hint=AWAY) from error
 
     def lock(self, key: int) -> bool:
         """Have an advisory lock for as long as the session lasts, unless another has it."""
@@ -132,8 +138,36 @@ class PostgresSession:
         """True if a transaction was begun and not ended."""
         return self._db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
+    @contextmanager
+    def at_most(self, seconds: float | None) -> Iterator[None]:
+        """Cut the session off after that time, so that a question which takes longer fails."""
+        if seconds is None:
+            yield
+            return
+        ending = threading.Timer(seconds, self._cut)
+        ending.start()
+        try:
+            yield
+        finally:
+            ending.cancel()
+
+    def _cut(self) -> None:
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._db.fileno())) as line,
+        ):
+            line.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._db.close()
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 @lru_cache(256)
@@ -142,25 +176,46 @@ def _translate(words: str) -> str:
 
 
 class Readers:
-    """A few sessions for questions from any thread."""
+    """A few sessions for questions from any thread.
+
+    A question of an event loop holds up everyone, so it has `LOOP_S`, also for a session to be
+    free; for a while after one that took longer, the next ones are refused at once.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self._hung = -HUNG_S
         self._idle: queue.LifoQueue[PostgresSession | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._idle.put(None)
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer; a session that broke meanwhile is opened again."""
-        session = self._idle.get()
+        if not _in_a_loop():
+            return self._ask(words, values, None)
+        if time.monotonic() - self._hung < HUNG_S:
+            raise StoreError(f"PostgreSQL does not answer within {LOOP_S} s", hint=AWAY)
+        began = time.monotonic()
+        try:
+            return self._ask(words, values, LOOP_S)
+        except (StoreError, queue.Empty) as error:
+            if time.monotonic() - began < LOOP_S:
+                raise
+            self._hung = time.monotonic()
+            raise StoreError(f"PostgreSQL does not answer within {LOOP_S} s", hint=AWAY) from error
+
+    def _ask(self, words: str, values: Any, most_s: int | None) -> list[Any]:
+        session = self._idle.get(timeout=most_s)
         try:
             if session is not None:
                 try:
-                    return session.execute(words, values).fetchall()
+                    with session.at_most(most_s):
+                        return session.execute(words, values).fetchall()
                 except StoreError:
                     session.close()
-            session = PostgresSession(self._address)
-            return session.execute(words, values).fetchall()
+            session = PostgresSession(self._address, connect_s=most_s or CONNECT_S)
+            with session.at_most(most_s):
+                return session.execute(words, values).fetchall()
         finally:
             self._idle.put(session)
 
@@ -280,7 +335,7 @@ class PostgresStore(SqlLog):
     def _reopen(self) -> None:
         session = PostgresSession(self._address)
         try:
-            session.execute("SELECT pg_terminate_backend(?)", (self._number,))  # it may linger
+            session.execute(f"{END_HOLDER} AND pid = ?", (LEADS, self._number))  # it may linger
             self._wait_for_lock(session)
         except BaseException:
             session.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.core.codec.event_lines import read_event, readable_line
 from weft.core.codec.log_schema import FORMAT
-from weft.core.errors import InvalidConfig, NewerEvent, StoreError, WeftError
+from weft.core.errors import InvalidConfig, MaybeWritten, NewerEvent, StoreError, WeftError
 from weft.core.events.event import Event, names
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
@@ -259,18 +259,25 @@ class SqlLog(ABC):
 
     @contextmanager
     def _all_or_nothing(self, what: str) -> Iterator[None]:
-        """A transaction; StoreError if it cannot be kept."""
+        """A transaction; StoreError if it cannot be kept, MaybeWritten if that is not known."""
+        ends = False
         with self._lock:
             try:
                 self._begin()
                 yield
+                ends = True
                 self._db.execute("COMMIT")
             except self.failures as error:
                 self._roll_back()
                 raise StoreError(
                     f"{what} could not be written to {self.where}: {error}",
-                    hint="is the disk full?",
+                    hint="free space in the service's --state folder, then ask again",
                 ) from error
+            except StoreError as error:  # the database has gone
+                self._roll_back()
+                if not ends:
+                    raise
+                raise MaybeWritten(error.what, hint=error.hint) from error
             except BaseException:
                 self._roll_back()
                 raise

@@ -66,7 +66,7 @@ from weft.runtime.records.ledger import Ledger
 from weft.runtime.records.start_scores import RangeCorrection, StartScores
 from weft.runtime.records.status import JobStatus, find_record, status_of
 from weft.runtime.recovery.follow import Row, Tail, follow
-from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers
+from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers, wishes_of
 from weft.runtime.recovery.snapshot_pace import SnapshotSaver
 from weft.wire.ending import end_if_asked
 
@@ -340,10 +340,25 @@ class Driver:
             answer_all(asked)
 
     async def _take_back(self, asked: Asked, error: Unwritten) -> None:
-        """Take back what could not be written; what the engine told is tried again."""
-        fail_all(asked, error)
+        """Take back what could not be written; what the engine told is tried again.
+
+        Where the log may have it after all, that is known once it can be read again. Then it is
+        done as if it had been answered at once.
+        """
+        end = self.seq + len(self._noted)
         self.decisions.trouble, self._unwritten = error.what, error
-        await self._begin_again(Asked(request for request in asked if request[1] is None))
+        if not error.perhaps:
+            fail_all(asked, error)
+        try:
+            await self._begin_again(Asked())
+            if written := error.perhaps and self.seq >= end:
+                answer_all(asked)
+                self._announce()
+        finally:
+            fail_all(asked, error)
+        for wish in wishes_of(self.scheduler.state) if written else ():
+            await self._requests.carry_out(wish)
+        self._inbox.extendleft(reversed([request for request in asked if request[1] is None]))
         await asyncio.sleep(0.0 if self._closing else AGAIN_S)
         self._unwritten = None
 

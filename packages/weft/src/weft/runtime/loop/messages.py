@@ -16,7 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.core.codec.event_lines import readable_line
-from weft.core.errors import EngineError, StoreError, Superseded, UnreadableEvent, WeftError
+from weft.core.errors import (
+    EngineError,
+    MaybeWritten,
+    StoreError,
+    Superseded,
+    UnreadableEvent,
+    WeftError,
+)
 from weft.core.events.event import Event, Failed, Measured, Noticed, Reported, Saved, StartFailed
 from weft.core.events.report import Report
 from weft.core.model.job import JobId
@@ -157,15 +164,19 @@ AGAIN_S = 1.0
 
 
 class Unwritten(EngineError):  # noqa: N818 - as the others
-    """The log could not be written; nothing of what was asked is done."""
+    """The log could not be written; nothing of what was asked is done, unless `perhaps`."""
+
+    perhaps = False
 
     @classmethod
     def because(cls, error: WeftError) -> Unwritten:
         """The error that a submitter gets."""
-        return cls(
+        made = cls(
             f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
-            hint="free space in the service's --state folder, then ask again",
+            hint=error.hint or "free space in the service's --state folder, then ask again",
         )
+        made.perhaps = isinstance(error, MaybeWritten)
+        return made
 
 
 async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:

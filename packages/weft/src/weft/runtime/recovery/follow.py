@@ -31,7 +31,9 @@ class Tail:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="log")
 
     def add(self, seq: int, at: float, event: Event) -> None:
-        """The next event, which is on disk."""
+        """The next event, which is on disk; those before it may have been read from there."""
+        if self._rows and seq != self._rows[-1][0] + 1:
+            self._rows.clear()
         self._rows.append((seq, at, event))
 
     async def after(self, seq: int) -> list[Row]:

@@ -6,15 +6,20 @@ import asyncio
 import os
 import resource
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.hostile import hungry_work
-from tests.integration.serving import API, bearer, serving, token
+from tests.integration.serving import API, FAST, bearer, serving, token
+from tests.waiting import wait_until
 from weft.core.errors import EngineError, InvalidConfig
 from weft.runtime.aside.messages import TookTooMuch
 from weft.runtime.aside.process import AsideProcess
+from weft.service.budget import aside
 from weft.service.budget.aside import Aside
+from weft.service.jobs import searches
+from weft.service.routes.jobs import jobs
 
 CPU_S = 0.5
 
@@ -120,3 +125,28 @@ def test_every_question_of_a_service_is_answered_by_a_process_of_its_own() -> No
         assert planned.json()["starts_now"] is False
         assert {row["id"] for row in line.json()["jobs"]} <= set(ids)
         assert text.json()["job"] == {"gpus": 2}
+
+
+def test_a_search_whose_sampler_takes_too_long_is_over_and_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aside, "SAMPLE_S", CPU_S)
+    monkeypatch.setattr(searches, "sample", hungry_work.sample)
+    monkeypatch.setattr(jobs, "check_installed", lambda: None)
+    with serving(FAST) as client:
+        terms = {"search": "optuna", "trials": 3, "metric": "loss"}
+        for word in ("slow", "quick"):
+            space = {**terms, "space": {"x": [word]}}
+            more = {"max_parallel": 1, "hints": {"duration_s": 60.0}, "sweep": space}
+            body = {"id": word, "command": ["train", "${x}"], **more}
+            assert client.post(f"{API}/jobs", json=body).status_code == 201
+
+        def told(word: str) -> Any:
+            return client.get(f"{API}/sweeps/{word}/metrics").json()
+
+        wait_until(lambda: len(told("quick")["jobs"]) == 3)
+        trouble = wait_until(lambda: told("slow")["trouble"])
+
+        assert "0.5 s of a processor" in trouble
+        assert [trial["state"] for trial in told("slow")["jobs"]] == ["succeeded"]
+        assert told("quick")["trouble"] == ""

@@ -34,6 +34,8 @@ class Service:
         self.jobs, self.incoming = Jobs(), dict[JobId, Job]()
         self.submitted: list[Job] = []
         self.tokens: list[str] = []
+        self.searches_over: dict[str, str] = {}
+        self.work = SimpleNamespace(sample=SimpleNamespace(do=lambda work: self.read(work())))
         self.limits = TenantLimits()
         self.live = SimpleNamespace(quotas=SimpleNamespace(guaranteed={"t": 8.0}))
         self.active_of: dict[str, int] = {"t": 0}
@@ -67,7 +69,7 @@ class Service:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
-    monkeypatch.setattr(searches, "ask", lambda *_, **__: {"x": "a"})
+    monkeypatch.setattr(searches, "sample", lambda *_: {"x": "a"})
     return Service()
 
 
@@ -81,7 +83,7 @@ def settle(service: Service, **open_searches: OpenSearch) -> Searches:
 def test_a_search_that_cannot_go_on_keeps_no_other_from_it(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(searches, "ask", lambda *_, **__: {"x": "&&"})  # no command may have it
+    monkeypatch.setattr(searches, "sample", lambda *_: {"x": "&&"})  # no command may have it
     bad = service.add("bad", LEARNS, "succeeded", env={"WORD": "hush-hush"})
     halves = service.add("good", HALVES)
 

@@ -61,7 +61,8 @@ class Context:
 
     `bound` is the address it listens on. What people ask to be parsed or simulated is done by the
     processes of `work`; `reading` is for files and the log's past, which have threads of their own
-    so that readers do not keep the driver from writing.
+    so that readers do not keep the driver from writing. `searches_over` says of sweeps why their
+    searches ended early.
     """
 
     live: Live
@@ -85,6 +86,7 @@ class Context:
     timeline: TimelineReader = field(init=False)
     verdicts: Verdicts = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
+    searches_over: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = JobNames(lambda: self.driver.ledger.jobs)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from weft.app.search.space import Range, Space, Value, write_value
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, WeftError
 from weft.frozen import frozen
 
 
@@ -30,6 +30,18 @@ def check_installed() -> None:
             "sweep.search: optuna is not installed where the service runs",
             hint="pip install optuna there, or search: asha",
         )
+
+
+def sample(
+    space: Space, past: Iterable[PastTrial], maximize: bool, seed: int, _report: object = None
+) -> dict[str, Value]:
+    """Ask, as work aside; InvalidConfig where that fails, for it would fail again."""
+    try:
+        return ask(space, past, maximize=maximize, seed=seed)
+    except (WeftError, MemoryError):
+        raise
+    except Exception as error:  # not its text: what a job file should not have held is in it
+        raise InvalidConfig(f"its sampler failed: {type(error).__name__}") from error
 
 
 def ask(space: Space, past: Iterable[PastTrial], *, maximize: bool, seed: int) -> dict[str, Value]:

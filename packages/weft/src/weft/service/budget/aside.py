@@ -14,6 +14,7 @@ from weft.service.http.replies import HttpProblem
 T = TypeVar("T")
 
 MOST_WAITING = 64
+SAMPLE_S = 20.0  # for one trial of a search; one that needs more is over
 
 
 class Aside:
@@ -58,15 +59,16 @@ class Aside:
 
 
 class WorkProcesses:
-    """The processes of a service: for texts, questions, simulations, forecasts and the judge."""
+    """The processes of a service: for texts, questions, simulations, samplers and the judge."""
 
     def __init__(self) -> None:
         self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
         self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
         self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0, polite=True)
         self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nothing waits behind it
+        self.sample = Aside("sample", cpu_s=SAMPLE_S, memory_gb=4.0, polite=True)
         self.judge = Aside("judge", cpu_s=1800.0, memory_gb=4.0)  # a month's log, at low priority
 
     def close(self) -> None:
-        for aside in (self.parse, self.answer, self.simulate, self.forecast, self.judge):
+        for aside in vars(self).values():
             aside.close()

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from weft.app.search.halving import Behind, best_of, find_behind, rungs, values_at
-from weft.app.search.optuna_sampler import PastTrial, ask
-from weft.core.errors import InvalidConfig, WeftError
+from weft.app.search.optuna_sampler import PastTrial, sample
+from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events.event import Cancelled
 from weft.core.model.job import Job, JobId
 from weft.core.model.search import SearchKind, SearchTerms
@@ -91,6 +91,8 @@ class Searches(Repeated):
             why = error.what if isinstance(error, WeftError) else type(error).__name__
             end = "is tried again" if passes else "is over: its next trial cannot be made"
             log.warning("the search of sweep %s %s: %s", app, end, why)
+            if not passes:
+                self.service.searches_over[app] = f"the search {end}: {why}"
             return passes
 
     async def _find(self) -> None:
@@ -152,8 +154,11 @@ class Searches(Repeated):
     ) -> Job:
         """The next trial, from what those before it reached."""
         space, maximize = space_of(sweep.space or {}), sweep.goal == "max"
-        work = partial(ask, space, past, maximize=maximize, seed=sweep.seed)
-        values = write_values(await self.service.read(work))
+        work = partial(sample, space, past, maximize, sweep.seed)
+        try:
+            values = write_values(await self.service.work.sample.do(lambda: work))
+        except EngineError as error:  # it took too much, or ended its process: so would the next
+            raise InvalidConfig(error.what) from error
         job = job_of(
             fill(body, app, index, values),
             tenant=first.tenant,

@@ -131,6 +131,7 @@ class SweepCurves:
     """Metrics of the jobs of a sweep; `next` is what `after` continues from.
 
     `metric` is what its search compares trials by, if it does, and `goal` which values are better.
+    `trouble` is why the search ended early.
     """
 
     id: str
@@ -138,6 +139,7 @@ class SweepCurves:
     next: str | None
     metric: str = ""
     goal: Literal["min", "max", ""] = ""
+    trouble: str = ""
 
 
 def measurements_of(report: Report, *, still: bool = False) -> Measurements | None:

@@ -66,7 +66,7 @@ async def sweep_metrics(
     if app is None:
         raise HttpProblem(404, f"no sweep is called {sweep_id!r}", "`weft jobs` shows them")
     records = await _jobs_of(service, who, app, after, limit + 1)
-    known = service.driver.scheduler.state
+    known, trouble = service.driver.scheduler.state, service.searches_over.get(app, "")
     statuses = [status_of(each, known) for each in records[:limit]]
 
     def write() -> Response:
@@ -74,7 +74,8 @@ async def sweep_metrics(
         following = records[len(jobs) - 1].job.id if len(records) > len(jobs) else None
         if form == "csv":
             return Response(as_csv([COLUMNS, *_rows(jobs)]), media_type=CSV)
-        return Json(SweepCurves(id=app, jobs=jobs, next=following, **_terms(records)))
+        terms = _terms(records)
+        return Json(SweepCurves(id=app, jobs=jobs, next=following, trouble=trouble, **terms))
 
     return await service.read(write)  # of many points: it takes longer than others should wait
 

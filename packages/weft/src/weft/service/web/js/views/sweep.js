@@ -25,7 +25,8 @@ export function SweepView({ route }) {
         .slice(0, DRAWN);
       const path = (job) => at("jobs", job.id, "metrics") + query({ name: ranked.metric });
       const curves = await Promise.all(drawn.map((job) => get(path(job), { signal })));
-      return { ...ranked, drawn, curves: curves.map((curve) => curve.metrics[0]) };
+      const values = curves.map((curve) => curve.metrics[0]);
+      return { ...ranked, drawn, curves: values, trouble: terms.trouble };
     },
     `${app} ${asked.metric} ${asked.goal}`,
     { every: AGAIN_MS },
@@ -34,6 +35,7 @@ export function SweepView({ route }) {
   if (!data || !data.jobs.length)
     return html`<${Trouble} error=${error} /><${Empty} title="No such sweep"><a href=${link("jobs")}>All jobs</a><//>`;
   return html`<div class="head"><h1>${app}</h1><span class="dim">${count(data.jobs.length, "job")}</span></div>
+    <${Trouble} error=${data.trouble && { message: data.trouble }} />
     <${Metrics} sweep=${data} query=${asked} /><${Table} sweep=${data} />`;
 }
 

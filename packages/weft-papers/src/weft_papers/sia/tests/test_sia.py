@@ -269,11 +269,14 @@ def test_meaningless_parameters_are_refused(p: float, penalty: float) -> None:
 
 def test_a_restoring_job_keeps_what_it_has() -> None:
     where = {0: on("b-1", 0, 1)}
+    on_a = np.array([GOODPUTS[0], [1.0, 5.0, 0.0, 0.0, 0.0]])
+    first = seen(on_a, held={0: on("a-0", 0)}, restoring=(0,), now=29.0)
 
     free = seen(GOODPUTS, held=where)
     pinned = seen(GOODPUTS, held=where, restoring=(0,), now=29.0)
     silent = seen(GOODPUTS, held=where, restoring=(0,))  # a restart takes 30 s
 
+    assert sizes(first, Sia().decide(first)) == dict.fromkeys(["j0", "j1"], Config("a", 1, 1))
     assert sizes(free, Sia().decide(free))["j0"] == Config("b", 1, 4)
     assert sizes(pinned, Sia().decide(pinned))["j0"] == Config("b", 1, 2)
     assert sizes(silent, Sia().decide(silent))["j0"] == Config("b", 1, 4)

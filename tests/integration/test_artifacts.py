@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.engines.left_files import HOSTILE, KEPT, LEAVES, LEFT_OUT
 from tests.integration.serving import API, bearer, serving, token
 from weft.cli.main import cli
 from weft.core.errors import WeftError
-from weft.service.jobs.artifacts import ArtifactFolder
+from weft.engines.machine import artifacts
+from weft.engines.machine.artifacts import ArtifactFolder
 from weft_client import Client
 from weft_client.errors import Misused
 from weft_client.fetching import place_of
 
 ENGINE = "local:cpu=true,slots=2,warm=false"
-LEAVES = """
-mkdir -p out/best; printf 1234 > out/best/model.pt; printf x > "out/a b.txt"; printf no > beside
-ln -s ../secret out/link; ln -s .. out/up; mkfifo out/pipe; printf y > "$(printf 'out/a\\nb')"
-"""
-KEPT = {"out/a b.txt": 1, "out/best/model.pt": 4}
-HOSTILE = ["secret", "out/link", "out/up/secret", "out/pipe", "out/../secret", "/etc/passwd", "out"]
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def test_plain_files_of_the_jobs_user_are_listed_and_nothing_else(folder: Path) 
     files, left_out = ArtifactFolder(folder, "out", os.geteuid()).list_files()
 
     assert {file.path: file.size for file in files} == KEPT
-    assert left_out == 4  # two links, a pipe, and a name of two lines
+    assert left_out == LEFT_OUT
     assert ArtifactFolder(folder, "out", os.geteuid() + 1).list_files() == ([], 6)
     assert ArtifactFolder(folder, "out/up", os.geteuid()).list_files() == ([], 1)
     assert ArtifactFolder(folder, "nothing", os.geteuid()).list_files() == ([], 0)
@@ -46,12 +42,35 @@ def test_plain_files_of_the_jobs_user_are_listed_and_nothing_else(folder: Path) 
 @pytest.mark.parametrize("path", [*HOSTILE, "out/best", "out/none", "out/a\0b", "out/" + "x" * 300])
 def test_no_path_leads_out_of_the_folder(folder: Path, path: str) -> None:
     with pytest.raises(WeftError):
-        ArtifactFolder(folder, "out", os.geteuid()).open_file(path)
+        ArtifactFolder(folder, "out", os.geteuid()).read_piece(path, 0)
 
 
 def test_files_of_others_are_not_opened(folder: Path) -> None:
     with pytest.raises(WeftError, match="no plain file of the job's user"):
-        ArtifactFolder(folder, "out", os.geteuid() + 1).open_file("out/best/model.pt")
+        ArtifactFolder(folder, "out", os.geteuid() + 1).read_piece("out/best/model.pt", 0)
+
+
+def test_below_a_volume_no_link_is_followed_and_no_other_file_system_counts(folder: Path) -> None:
+    device = folder.stat().st_dev
+    (folder.parent / "linked").symlink_to(folder)
+
+    def listed(workdir: Path, device: int) -> tuple[int, int]:
+        place = ArtifactFolder(workdir, "out", os.geteuid(), folder.parent, device)
+        files, left_out = place.list_files()
+        return len(files), left_out
+
+    assert listed(folder, device) == (len(KEPT), LEFT_OUT)
+    assert listed(folder, device + 1) == (0, LEFT_OUT + len(KEPT))
+    assert listed(folder.parent / "linked", device) == (0, 1)
+
+
+def test_a_list_is_bounded_by_the_characters_of_its_paths(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "MOST_TEXT", 20)
+    files, left_out = ArtifactFolder(folder, "out", os.geteuid()).list_files()
+
+    assert (len(files), left_out) == (1, LEFT_OUT + 1)
 
 
 @pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../b", "", "a\nb", "linked/file"])

@@ -30,6 +30,7 @@ from weft.engines.kubernetes.pods import (
     pods_of,
     read_mounts,
     request_fairly,
+    volume_met,
 )
 from weft.engines.kubernetes.sightings import seen_of, why_hopeless
 
@@ -329,3 +330,26 @@ def test_the_priority_class_of_a_pod_follows_from_the_priority_of_its_job() -> N
 def test_priority_classes_that_cannot_be_meant_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="priority_class has"):
         read_classes(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "mounts", "met"),
+    [
+        ("/state/jobs/out", "", "/state/jobs"),
+        ("/state/jobs/../log", "", ""),
+        ("/nfs/me/out", "/nfs", ""),
+        ("/nfs/me/out", "/nfs+weft-jobs:/state", ""),
+        ("/state/me/out", "share:/state", "/state"),
+        ("/state/me/out", "share:/state+mine:/state/me", ""),
+        ("/state/me/out", "share:/state+mine:/state/me/out", ""),
+        ("/state/me/out", "share:/state+mine:/state/me/out/best", ""),
+        ("/state/other/out", "share:/state+mine:/state/me", "/state"),
+        ("/state/me/out", "share:/state+jobs:/state/jobs", ""),
+    ],
+)
+def test_files_are_seen_on_the_volume_where_pods_and_service_meet(
+    path: str, mounts: str, met: str
+) -> None:
+    state = Path("/state")
+
+    assert volume_met(Path(path), state / "jobs", read_mounts(mounts, state)) == met

@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from weft.core.artifacts import ArtifactFiles
 from weft.core.batch_work import BatchWorks
 from weft.core.events.event import Event
 from weft.core.events.report import Report
@@ -320,6 +321,11 @@ class Engine(Protocol):
     @property
     def node_checks(self) -> NodeChecks | None:
         """Checks of GPUs by their nodes; None where there are no real ones."""
+        ...
+
+    @property
+    def artifacts(self) -> ArtifactFiles | None:
+        """Files that jobs leave; None where jobs are not real."""
         ...
 
     @property

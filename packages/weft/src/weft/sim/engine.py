@@ -75,7 +75,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     wants = Wants.PHYSICS
     declares = (("", SUPPORTS),)
-    invitation, job_objects, batch_works, node_checks = "", None, None, None
+    invitation, job_objects, batch_works, node_checks, artifacts = "", None, None, None, None
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)

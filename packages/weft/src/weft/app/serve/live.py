@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, field, replace
@@ -35,7 +34,7 @@ from weft.core.protocols import Engine, Store
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.core.stops import Rung
-from weft.engines.machine.users import find_users, user_of
+from weft.engines.machine.users import find_users
 from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -177,11 +176,6 @@ class Live:
         self._taken = TakenDevices(engine, lambda: self.quotas, self.set_quotas)
         self.device_history = DeviceHistory(engine, lambda: self.driver.now, folder)
         self.device_faults = DeviceFaults(engine, lambda: self.quotas, self.set_quotas, folder)
-
-    def uid_of(self, job: Job) -> int:
-        """The number of the user as whom a job runs."""
-        user = user_of(self.users, job)
-        return os.geteuid() if user is None else user.uid
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.base.errors import WireError
+from weft.core.artifacts import ArtifactFiles
 from weft.core.batch_work import BatchWorks
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
@@ -49,6 +51,7 @@ from weft.engines.fleet.requests import (
 from weft.engines.fleet.resizing import GangChanges
 from weft.engines.fleet.roster import Roster, load_roster
 from weft.engines.fleet.sessions import FleetSessions
+from weft.engines.machine.artifacts import ArtifactFolder, FilesHere
 from weft.engines.machine.containers import refuse_named_volumes
 from weft.engines.machine.cores import CorePools
 from weft.engines.machine.users import user_of
@@ -96,6 +99,7 @@ class FleetEngine(SleepsOnNodes):
             self.state, self._queue.put_nowait, self._leave, manager, self._channel, what
         )
         self._sessions = FleetSessions(self._loop)
+        self.artifacts: ArtifactFiles = FilesHere(self.artifact_folder)
         self._changes = GangChanges(
             self._loop, self._cores, self._site, lambda job: user_of(self._users, job)
         )
@@ -136,6 +140,12 @@ class FleetEngine(SleepsOnNodes):
     def sessions(self) -> FleetSessions:
         """Terminals, shells and ports of attempts on all nodes."""
         return self._sessions
+
+    def artifact_folder(self, job: Job) -> ArtifactFolder:
+        """The folder of the files that a job leaves; InvalidConfig where it is not seen here."""
+        launch, user = job.launch or Launch(()), user_of(self._users, job)
+        workdir = Path(launch.workdir).absolute()
+        return ArtifactFolder(workdir, launch.artifacts, user.uid if user else os.geteuid())
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was reported; none of those on other machines."""

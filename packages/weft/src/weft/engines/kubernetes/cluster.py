@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
+from weft.core.model.launch import Launch
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
 from weft.engines.fleet.port import (
     Abilities,
@@ -46,10 +47,12 @@ from weft.engines.kubernetes.nodes import (
     with_slices,
 )
 from weft.engines.kubernetes.pods import (
+    Mount,
     PodSettings,
     check_volume,
     is_mounted,
     key_of,
+    read_mount,
     request_fairly,
 )
 from weft.engines.kubernetes.sightings import (
@@ -233,7 +236,7 @@ class KubernetesCluster:
         mounts, launch = space.site.mounts, job.launch
         if launch is None:
             return
-        for volume in launch.software.volumes if launch.software is not None else ():
+        for volume in _volumes(launch):
             check_volume(job, volume, mounts, own=bool(space.tenant))
         workdir = Path(launch.workdir).absolute()
         if not is_mounted(workdir, mounts):
@@ -243,6 +246,11 @@ class KubernetesCluster:
                 hint="submit from a folder below one of these, or let `weft serve` mount it: "
                 "--engine kubernetes:mounts=CLAIM:/path",
             )
+
+    def mounts(self, job: Job) -> Sequence[Mount]:
+        """All that the pods of a job see."""
+        own = _volumes(job.launch) if job.launch is not None else ()
+        return (*self._space_of(job.tenant).site.mounts, *map(read_mount, own))
 
     async def poll(self) -> Mapping[Key, AttemptObservation]:
         """All attempts from our copy of their pods, once it is known to be fresh."""
@@ -372,6 +380,10 @@ class KubernetesCluster:
 
     async def _ask(self, question: Callable[[], T]) -> T:
         return await asyncio.to_thread(lambda: self._away_or(question))
+
+
+def _volumes(launch: Launch) -> Sequence[str]:
+    return launch.software.volumes if launch.software is not None else ()
 
 
 def _passed(since: float, seconds: float) -> bool:

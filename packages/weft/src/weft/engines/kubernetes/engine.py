@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job
 from weft.core.paths import expand
 from weft.core.plan.about import Wants
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
@@ -38,7 +39,9 @@ from weft.engines.kubernetes.pods import (
     is_mounted,
     own_ids,
     read_mounts,
+    volume_met,
 )
+from weft.engines.machine.artifacts import ArtifactFolder
 from weft.engines.machine.job_environment import check_names
 
 
@@ -111,7 +114,21 @@ class KubernetesEngine(FleetEngine):
         tenants = self._read_tenants(site)
         cluster = KubernetesCluster(Api(access), site, machines, tenants)
         super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
+        self._mounts_of = cluster.mounts
         self.job_objects = cluster.job_objects
+
+    def artifact_folder(self, job: Job) -> ArtifactFolder:
+        """The folder on the volume where pods and service meet; others are pods' alone."""
+        folder, jobs = super().artifact_folder(job), self.state / "jobs"
+        whole, device = folder.workdir / folder.inside, jobs.stat().st_dev
+        top = volume_met(whole, jobs, self._mounts_of(job))
+        if not top or _device(folder.workdir) != device:
+            raise InvalidConfig(
+                f"the service does not see {str(whole)!r} as pods do",
+                hint=f"let the job work in a folder on the volume of {jobs}, or write to an "
+                "object store",
+            )
+        return replace(folder, volume=Path(top), device=device)
 
     def _make_site(self, namespace: str) -> PodSettings:
         if not self.image:
@@ -177,3 +194,10 @@ class KubernetesEngine(FleetEngine):
                 f"{where}: pods do not see {self.state / 'jobs'}, where jobs and service meet",
                 hint=f"add CLAIM:{self.state / 'jobs'}, a volume that several nodes can write to",
             )
+
+
+def _device(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_dev
+    except OSError:
+        return None

@@ -133,6 +133,18 @@ def is_mounted(path: str | Path, mounts: Sequence[Mount]) -> bool:
     return any(PurePosixPath(path).is_relative_to(mount.path) for mount in mounts)
 
 
+def volume_met(path: Path, jobs: Path, mounts: Sequence[Mount]) -> str:
+    """The path at which the volume with `jobs` is mounted, if a folder is on it too; else empty.
+
+    There service and pods meet. At any other path pods may see what the service does not.
+    """
+    covers = [mount.path for mount in mounts if path.is_relative_to(mount.path)]
+    meet = [mount.path for mount in mounts if jobs.is_relative_to(mount.path)]
+    hidden = any(PurePosixPath(mount.path).is_relative_to(path) for mount in mounts)
+    top = max(covers, key=len, default="")
+    return "" if hidden or ".." in path.parts or top != max(meet, key=len, default="") else top
+
+
 def job_label(key: Key) -> str:
     """The label of a job where only few characters are allowed."""
     return hashlib.sha256(key[0].encode()).hexdigest()[:16]

@@ -149,6 +149,15 @@ class RayManager:
             raise ControllerUnreachable("not connected to Ray yet")
         return await self._carrier.ask(call, **given)
 
+    async def ask_node(self, node: NodeId, call: str, **given: object) -> Any:
+        """A question about files of one node; EngineError while it cannot answer."""
+        if node not in self._ids:
+            raise EngineError(f"node {node!r}, where the job ran, is not in the Ray cluster now")
+        try:
+            return await self.carry_files(call, node=self._ids[node], **given)
+        except (LookupError, OSError, ControllerUnreachable) as error:
+            raise EngineError(f"node {node!r} does not answer about files: {error}") from error
+
     # ---- what there is
 
     async def nodes(self) -> Sequence[Machine]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,8 @@ class Bridge:
             "fetch": carrier.fetch,
             "push": carrier.push,
             "pull": carrier.pull,
+            "artifacts": carrier.artifacts,
+            "artifact": carrier.artifact,
         }
         return str(ray.__version__)
 
@@ -134,6 +137,15 @@ class Carrier:
             self.cluster.call(node, "write", str(path), path.read_bytes(), mode)
             sent += 1
         return sent
+
+    def artifacts(self, node: str, workdir: str, inside: str) -> Any:
+        """List what a job left there; see `Runner.artifacts`."""
+        return self.cluster.call(node, "artifacts", workdir, inside)
+
+    def artifact(self, node: str, workdir: str, inside: str, path: str, offset: int) -> Any:
+        """A piece of a file of it as text, its size and its inode; None if it is not there."""
+        piece = self.cluster.call(node, "artifact", workdir, inside, path, offset)
+        return piece and [b64encode(piece[0]).decode(), *piece[1:]]
 
     def pull(self, node: str, folder: str) -> int:
         """Make a folder here hold what it holds there; how many files were brought."""

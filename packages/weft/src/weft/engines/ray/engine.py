@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Literal
 
 from weft.core.errors import EngineError
+from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import ControllerUnreachable
+from weft.engines.fleet.requests import open_gang
 from weft.engines.machine.job_environment import check_names
 from weft.engines.ray.agents import ABILITIES, RayManager
+from weft.engines.ray.artifacts import RayArtifacts
 from weft.engines.ray.starting import PORT, find_setup, read_token
-from weft.wire.attempt import CURRENT, MASTER
+from weft.wire.attempt import CURRENT, MASTER, folder_of
 
 
 @dataclass
@@ -66,6 +69,13 @@ class RayEngine(FleetEngine):
             uses=self.uses,
         )
         super().__init__(self._ray, self.state, "Ray", RayChannel(self._ray))
+        self.artifacts = RayArtifacts(self._ray, self.artifact_folder, self._nodes_of)
+
+    def _nodes_of(self, job: Job, attempt: int) -> list[NodeId]:
+        """The nodes of the last attempt that was prepared."""
+        tried = (open_gang(folder_of(self.state, job.id, at)) for at in range(attempt, 0, -1))
+        gang = next(filter(None, tried), None)
+        return [part.node for part in gang.parts] if gang is not None else []
 
     @property
     def invitation(self) -> str:

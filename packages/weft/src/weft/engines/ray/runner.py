@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.core.errors import UnknownName
 from weft.core.paths import expand
 from weft.engines.attempts.watch import Footprint, end_all
+from weft.engines.machine.artifacts import ArtifactFolder
 from weft.engines.machine.job_environment import filter_environment
 from weft.frozen import frozen
 from weft.version import __version__
@@ -182,6 +184,8 @@ class Runner:
             "news": self.news,
             "listing": self.listing,
             "read": self.read,
+            "artifacts": self.artifacts,
+            "artifact": self.artifact,
         }
         return calls[name](*args)
 
@@ -231,6 +235,21 @@ class Runner:
     def read(self, path: str, offset: int, most: int) -> bytes:
         """A piece of a file."""
         return self._files.read(Path(path), offset, most)
+
+    def artifacts(self, workdir: str, inside: str) -> tuple[list[list[Any]], int]:
+        """Files that a job left here, and how many others there are."""
+        files, left_out = self._left_by(workdir, inside).list_files()
+        return [[*file] for file in files], left_out
+
+    def artifact(self, workdir: str, inside: str, path: str, offset: int) -> list[Any] | None:
+        """A piece of one of them, its size and its inode; None if it is not here."""
+        try:
+            return [*self._left_by(workdir, inside).read_piece(path, offset, MOST)]
+        except UnknownName:
+            return None
+
+    def _left_by(self, workdir: str, inside: str) -> ArtifactFolder:
+        return ArtifactFolder(self._files.place(Path(workdir)), inside, os.geteuid())
 
     def _name_devices(self, folder: Path) -> None:
         """Put Ray's numbers of our devices into the agent's request."""

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.integration.mail_server import Post, mail_server
-from tests.integration.serving import FAST, STILL, Running
+from tests.integration.serving import FAST, STILL, Running, bearer
 from tests.waiting import LIMIT_S
 from weft.app.serve.live import Settings
 from weft.core.errors import InvalidConfig
@@ -75,6 +75,40 @@ def test_users_get_mail_about_their_own_jobs_and_odd_names_get_none() -> None:
     assert made.status_code == 201
     assert mail["To"] == "ann.b@example.org"
     assert "Job      own" in mail.get_content()
+
+
+def test_no_word_of_a_tenant_chooses_whose_mailbox_hears_of_a_job() -> None:
+    with mail_server(Post()) as post:
+        smtp = f"smtp://127.0.0.1:{post.port}"
+        with telling(STILL, smtp=smtp, mail_from="weft@gpu1.example") as client:
+
+            def token(role: str, name: str, by: dict[str, str]) -> dict[str, str]:
+                body = {"role": role, "tenant": "vision", "name": name}
+                made = client.post(f"{API}/tokens", json=body, headers=by)
+                return bearer(made.json()["token"])
+
+            def cancelled(by: dict[str, str], job: str, **more: object) -> httpx.Response:
+                body = {"id": job, "command": ["x"], "tenant": "vision", "user": "bob", **more}
+                answer = client.post(f"{API}/jobs", json=body, headers=by)
+                client.delete(f"{API}/jobs/{job}", headers=by)
+                return answer
+
+            root = token("admin", "root", {})
+            ann, crowd = (token("user", name, root) for name in ("ann", ""))
+            for url, on_request in (("mailto:{user}@x.org", False), ("mailto:{user}@y.org", True)):
+                body = {"url": url, "states": ["cancelled"], "on_request": on_request}
+                client.post(f"{API}/webhooks", json=body, headers=root).raise_for_status()
+            cancelled(crowd, "unsigned").raise_for_status()
+            refused = cancelled(crowd, "asks", notify="mail")
+            shown = cancelled(ann, "own").json()["id"]
+            again = client.post(f"{API}/jobs/{shown}/again", json={}, headers=root).json()["id"]
+            client.delete(f"{API}/jobs/{again}", headers=root)
+            cancelled(root, "told").raise_for_status()
+            mails = [post.mails.get(timeout=LIMIT_S) for _ in range(3)]
+
+    assert [mail["To"] for mail in mails] == ["ann@x.org", "ann@x.org", "bob@x.org"]
+    assert refused.status_code == 422
+    assert "a token without a name" in refused.json()["error"]
 
 
 @pytest.mark.parametrize(

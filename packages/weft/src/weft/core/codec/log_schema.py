@@ -44,6 +44,7 @@ MAY_GO: Mapping[str, str] = {
     "Submitted.job.launch.search": "sweeps search no more: their jobs go on to their ends",
     "Submitted.job.launch.artifacts": "the files that jobs leave cannot be fetched",
     "Submitted.job.launch.notify": "users are not notified of the ends of jobs that ask for it",
+    "Submitted.job.launch.owner": "mail goes to the user that a job file names",
     "Submitted.job.launch.metrics": "no metrics are read from the output of jobs",
     "Submitted.job.launch.log_mb": "16 MB of output of each process are kept",
 }

@@ -52,7 +52,8 @@ class Launch(RunTerms):
     `search` is how that sweep searches, if it does. `notify` are the ways in which its user wants
     to hear of its end. `artifacts` is a folder below `workdir` whose files may be fetched.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
-    its tenant's. Only the service sets it.
+    its tenant's. `owner` is whose mailbox hears of it: the name of the token that submitted it,
+    or whom an admin named; empty where that is unknown. Only the service sets these two.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
     """
 
@@ -71,6 +72,7 @@ class Launch(RunTerms):
     search: SearchTerms | None = None
     notify: tuple[str, ...] = ()
     artifacts: str = ""
+    owner: str = ""
 
     def is_secret(self, name: str) -> bool:
         """True if a variable's value is hidden wherever it appears."""

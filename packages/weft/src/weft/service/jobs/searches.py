@@ -164,6 +164,7 @@ class Searches(Repeated):
             tenant=first.tenant,
             user=first.user,
             account="" if first.launch is None else first.launch.account,
+            owner="" if first.launch is None else first.launch.owner,
             parameters=values,
             search=None if first.launch is None else first.launch.search,
         )

@@ -29,6 +29,7 @@ from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.events import event as facts
 from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
 from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
@@ -46,7 +47,7 @@ class StateChange:
     state: str
     event: str
     reason: str = ""
-    user: str = ""
+    owner: str = ""
     notify: tuple[str, ...] = ()
 
     def body(self) -> dict[str, Any]:
@@ -67,8 +68,8 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[StateChange]:
             state = state or driver.job(job).state
             masked = mask(reason, secrets_of(record.job))
             name = JobName(**name_fields(record.job))
-            asked = () if record.job.launch is None else record.job.launch.notify
-            yield StateChange(name, state, kind, masked, record.job.user, asked)
+            launch = record.job.launch or Launch(())
+            yield StateChange(name, state, kind, masked, launch.owner, launch.notify)
 
 
 def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
@@ -159,7 +160,8 @@ class Hook:
     def serves(self, job: Job, way: str) -> bool:
         """True if a job that asks for this way of being notified is heard here."""
         fits = self.on_request and WAYS[self.format] == way
-        reached = self.format != "mail" or reaches(self.url, job.user)
+        owner = job.launch.owner if job.launch is not None else ""
+        reached = self.format != "mail" or reaches(self.url, owner)
         return fits and reached and self.tenant in ("", job.tenant)
 
 
@@ -271,7 +273,7 @@ class Hooks:
             return send(hook, seq, as_json(seq, at, change))
         if self._mail is None:
             return "the service was started without --smtp"
-        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url, change.user))
+        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url, change.owner))
         return self._mail.send(mail)
 
     def _keep(self, hooks: dict[str, Hook]) -> None:
@@ -284,7 +286,7 @@ def wanted(hook: Hook, change: StateChange) -> bool:
     """True if a hook asked for this change."""
     if hook.tenant and change.job.tenant != hook.tenant:
         return False
-    if hook.format == "mail" and not reaches(hook.url, change.user):
+    if hook.format == "mail" and not reaches(hook.url, change.owner):
         return False
     if hook.on_request and WAYS[hook.format] not in change.notify:
         return False

@@ -256,12 +256,14 @@ def job_of(
     tenant: str,
     user: str,
     account: str = "",
+    owner: str = "",
     parameters: Mapping[str, str] = NO_PARAMETERS,
     search: SearchTerms | None = None,
 ) -> Job:
     """The job that a file describes; without an id it gets a random one.
 
-    `parameters` are what a sweep gave it, `search` how that searches.
+    `user` is for files that name none, `owner` whose mailbox hears of it. `parameters` are what a
+    sweep gave it, `search` how that searches.
     """
     name = name_of(body)
     elastic = isinstance(body.gpus, Gpus)
@@ -284,7 +286,9 @@ def job_of(
         **terms_of(body.share, body.priority),
         plans=tuple(map(read_execution, body.plans)),
         preemptible=restarts if body.preemptible is None else body.preemptible,
-        launch=replace(_launch(body, name, account), parameters=parameters, search=search),
+        launch=replace(
+            _launch(body, name, account), owner=owner, parameters=parameters, search=search
+        ),
         app=body.app or "",
         max_parallel=body.max_parallel or 0,
     )

@@ -175,7 +175,7 @@ def add(
         str,
         typer.Argument(
             help="Where to post, http or https; or mailto:ADDRESS,..., in which {user} is the "
-            "owner of the job.",
+            "name of the token that submitted the job.",
             metavar="URL",
         ),
     ],

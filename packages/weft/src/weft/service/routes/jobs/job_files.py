@@ -108,6 +108,8 @@ def file_again(job: Job, change: Mapping[str, Any], who: Caller) -> Fields:
     be in `change`. Refused says which. One that is starred out there is copied, too.
     """
     fields = {**file_of(job), **change}
+    if who.admin and "user" not in change:  # a word that its user chose is no admin's
+        fields["user"] = (job.launch.owner if job.launch is not None else "") or None
     if job.launch is not None and "env" not in change:
         fields["env"] = _copy_env(job.launch, who, job.user, job.launch.env)
     elif job.launch is not None and isinstance(env := change["env"], dict):

@@ -203,6 +203,7 @@ def read_jobs(
             tenant=tenant,
             user=who.name,
             account=who.account,
+            owner=(single.user or who.name) if who.admin else who.name,
             parameters=values,
             search=search,
         )
@@ -245,12 +246,14 @@ def check_user_known(service: Context) -> None:
 def check_notify(jobs: Sequence[Job], service: Context) -> None:
     """Refuse jobs that want their user notified in a way that no admin has set up."""
     hooks = service.hooks.all()
-    asked = {(job.user, way): job for job in jobs if job.launch for way in job.launch.notify}
-    for (user, way), job in asked.items():
+    asked = {
+        (job.launch.owner, way): job for job in jobs if job.launch for way in job.launch.notify
+    }
+    for (owner, way), job in asked.items():
         if not any(hook.serves(job, way) for hook in hooks):
             raise HttpProblem(
                 422,
-                f"no {way} about jobs that ask for it reaches {user or 'jobs without a user'}",
+                f"no {way} about jobs that ask for it reaches {owner or 'a token without a name'}",
                 "leave it out, or an admin adds one: `weft webhook add URL --on-request`",
                 "notify",
             )

@@ -64,6 +64,8 @@ def test_metrics_of_a_job_and_of_a_sweep_are_drawn(
         chart = page.get_by_role("img", name="val_loss of the jobs over their steps")
         expect(chart).to_contain_text("★")
         expect(page.get_by_role("img", name="val_loss over lr")).to_be_visible()
+        ends = "the higher, the more val_loss, from 0.125 to 0.425"
+        expect(page.get_by_text(ends)).to_be_visible()
         _change(page, chart, "log", "scale=log")
         _change(page, chart, "more", "smooth=0.9")
 
@@ -76,4 +78,6 @@ def test_metrics_of_a_job_and_of_a_sweep_are_drawn(
         _change(page, chart, "log", "scale=log")
         wide = "document.documentElement.scrollWidth <= window.innerWidth"
         assert page.evaluate(wide)
+        expect(page.get_by_role("heading", name="Events")).to_be_visible()
+        expect(page.get_by_role("heading", name="Measurements")).to_have_count(0)
         page.close()

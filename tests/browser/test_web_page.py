@@ -378,6 +378,18 @@ def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
         page.close()
 
 
+def test_the_legend_tells_what_was_received_from_what_was_due(open_page: Open) -> None:
+    with serving(FAST, policy="fifo") as client:
+        submit(client, name="used", gpus=1, tenant="vision", hints={"duration_s": 1e9})
+        page = open_page(f"{client.base_url}#/tenants")
+
+        marker = "css=tr:has-text('{}') .u-marker"
+        due, received = (page.locator(marker.format(text)) for text in ("vision, due", "vision"))
+        expect(due).to_have_css("border-top-style", "dotted")
+        expect(received.first).to_have_css("border-top-style", "solid")
+        page.close()
+
+
 def test_an_admin_changes_a_quota_and_the_others_stay(open_page: Open) -> None:
     with serving(STILL) as client:
         submit(client, name="used", gpus=1, tenant="vision")

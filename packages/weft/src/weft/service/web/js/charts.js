@@ -30,6 +30,7 @@ const LINES = [
 ];
 const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
 export const lineColour = (i) => LINES[i % LINES.length];
+export const lineDash = (i) => (i < LINES.length ? undefined : [6, 4]); // its colour is another's
 
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
 
@@ -93,7 +94,10 @@ export function Chart({
         width: Math.max(box.current.clientWidth, 120),
         height,
         padding: [8, 30, 0, 0], // half of the last time,
-        legend: { live: true },
+        legend: {
+          live: true,
+          markers: { dash: (_, i) => (series[i - 1]?.dash ? "dotted" : "solid") },
+        },
         cursor: { y: false, points: { size: 6 } },
         scales: {
           x: { time },

@@ -1,5 +1,5 @@
 // Metrics that programs measured of themselves: curves over steps, smoothed, and points over parameters.
-import { Chart, lineColour } from "./charts.js";
+import { Chart, lineColour, lineDash } from "./charts.js";
 import { number } from "./format.js";
 import { html } from "./lib.js";
 import { setQuery } from "./route.js";
@@ -51,7 +51,7 @@ export function CurveChoices({ names, chosen, query, children }) {
 export function Curves({ curves, query, height, describe }) {
   const data = overSteps(curves, Number(query.smooth) || 0);
   if (data[0].length < 2) return null;
-  return html`<${Chart} data=${data} time=${false} xLabel="steps" height=${height} log=${query.scale === "log"} describe=${describe} series=${curves.map(({ label }, i) => ({ label, colour: lineColour(i), span: true }))} />`;
+  return html`<${Chart} data=${data} time=${false} xLabel="steps" height=${height} log=${query.scale === "log"} describe=${describe} series=${curves.map(({ label }, i) => ({ label, colour: lineColour(i), dash: lineDash(i), span: true }))} />`;
 }
 
 const WIDE = 240,
@@ -76,7 +76,9 @@ export function placesOf(values) {
 /** For each parameter, where trials with which value of it came to: `{parameters, value}`, the best first. */
 export function Scatter({ trials, names, metric }) {
   if (trials.length < 2) return null;
-  const ys = placesOf(trials.map((trial) => trial.value));
+  const reached = trials.map((trial) => trial.value);
+  const ys = placesOf(reached);
+  const [least, most] = [Math.min(...reached), Math.max(...reached)];
   return html`<div class="scatter">${names.slice(0, PANELS).map((name) => {
     const values = trials.map((trial) => trial.parameters[name] ?? "");
     const xs = placesOf(values);
@@ -85,7 +87,7 @@ export function Scatter({ trials, names, metric }) {
     return html`<figure key=${name}><svg viewBox=${`0 0 ${WIDE} ${HIGH}`} role="img" aria-label=${`${metric} over ${name}`}>
       ${trials.map((trial, i) => html`<circle key=${trial.id} class=${i ? null : "best"} cx=${EDGE + xs[i] * (WIDE - 2 * EDGE)} cy=${HIGH - EDGE - ys[i] * (HIGH - 2 * EDGE)} r=${i ? 3 : 5}><title>${`${trial.name}: ${name}=${values[i]}, ${metric} ${number(trial.value)}`}</title></circle>`).reverse()}</svg>
       <figcaption><span>${shown(ends[0])}</span><b>${name}</b><span>${shown(ends[1])}</span></figcaption></figure>`;
-  })}</div>`;
+  })}</div><p class="dim small">A point per job: the higher, the more ${metric}, from ${number(least)} to ${number(most)}.</p>`;
 }
 
 const shown = (value) =>

@@ -158,15 +158,10 @@ function Measures({ events }) {
         .map(([label], i) => ({ label: ofDevice(label), i }))
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
+  if (!chosen) return null; // a job that does not use weft_train
   return html`<${Panel} title="Measurements" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((measure) => [measure.key, ofDevice(measure.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
-    ${
-      chosen
-        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
-      <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p>`
-        : events.loading
-          ? html`<${Loading} />`
-          : html`<p class="dim">Jobs that use <code>weft_train</code> report batch, goodput, loss and stage times; this one has not.</p>`
-    }<//>`;
+    <${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
+    <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p><//>`;
 }
 
 const TELL = {

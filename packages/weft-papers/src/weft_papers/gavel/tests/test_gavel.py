@@ -33,7 +33,7 @@ from weft.sim.physics import Physics
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 from weft.traces.read import find
-from weft_papers.gavel.accounts import UnitAccounts
+from weft_papers.gavel.accounts import UnitAccounts, reset
 from weft_papers.gavel.authors import (
     AuthorsGavel,
     bisect_makespan,
@@ -161,6 +161,34 @@ def test_the_paper_s_cost_is_a_ratio() -> None:
     in_time = cheapest(urgent, np.array((3.0, 1.0)))
     assert in_time.value == pytest.approx(1.0)  # 1.5 steps in time for 2 dollars, and 2.5 for 2
     assert in_time.alone == pytest.approx(np.full((2, 2), 0.5))
+
+    late = replace(two, steps=np.array((100.0, 0.0)), within=np.array((1.0, np.inf)))
+    assert cheapest(late, np.array((3.0, 1.0))).value == pytest.approx(4 / 3)
+
+
+def test_what_was_owed_under_the_old_shares_becomes_deficit() -> None:
+    old = UnitAccounts(
+        ("x", "y"),
+        (("a",), ("b",)),
+        share=np.array([(0.5, 0.0), (0.5, 1.0)]),
+        received=np.array([(10.0, 5.0), (90.0, 95.0)]),
+        deficit=np.array([(1.0, 2.0), (0.0, 0.0)]),
+        total=np.array((100.0, 100.0)),
+        reset_at=100.0,
+    )
+    two = problem(TWO, (1, 1))
+
+    new = reset(old, two, replace(max_min_fairness(two), alone=np.eye(2)), 200.0, credit=5.0)
+    kept = reset(old, two, max_min_fairness(two), 200.0, credit=5.0, forget=False)
+
+    # 100 s at the old shares, less what was received beyond the credit.
+    assert new.deficit.tolist() == [[46.0, 2.0], [-35.0, 10.0]]
+    assert new.share.tolist() == np.eye(2).tolist()
+    assert new.received.tolist() == [[5.0, 5.0]] * 2
+    assert new.total.tolist() == [10.0, 10.0]
+    assert kept.received.tolist() == old.received.tolist()
+    assert kept.total.tolist() == [100.0, 100.0]
+    assert new.reset_at == 200.0
 
 
 def test_impossible_deadlines_are_dropped_together() -> None:

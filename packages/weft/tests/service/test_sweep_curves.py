@@ -22,6 +22,7 @@ class Service:
 
     def __init__(self, records: list[JobRecord]) -> None:
         self.reading = False
+        self.searches_over: dict[str, str] = {}
         jobs = SimpleNamespace(
             get=lambda job: next(each for each in records if each.job.id == job),
             pager=lambda limit, after, **_: lambda: records[after + 1 : after + 1 + limit],

@@ -111,6 +111,8 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: ServiceClient) -
     assert "Finished" in weft("job", job, "--events").stdout
     assert re.search(r"^t1 +1 ", weft("accounting").stdout, re.MULTILINE)
     assert job in weft("accounting", "--csv").stdout
+    [by_kind] = json.loads(weft("accounting", "--by", "kind", "--json").stdout)["groups"]
+    assert (by_kind["kind"], by_kind["wasted_gpu_seconds"] >= 0.0) == ("cpu", True)
     assert re.search(r"ago.* t1", weft("accounting", "--over-time").stdout)
 
 

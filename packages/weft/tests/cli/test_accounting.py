@@ -11,10 +11,11 @@ from weft.cli.commands.cluster.accounting import UsedGroup, group_jobs, period
 from weft.core.errors import InvalidConfig
 
 ROWS = """\
-id,name,tenant,user,state,submitted,started,ended,restarts,gpu_seconds
-a,train,vision,ann,succeeded,1.0,2.0,3.0,1,100.0
-b,train,vision,ann,failed,1.0,2.0,3.0,2,30.5
-c,train,nlp,bob,running,1.0,2.0,,0,400.0
+id,name,tenant,user,state,submitted,started,ended,restarts,gpu_seconds,kinds,failed_gpu_seconds,\
+idle_gpu_seconds,restarted_gpu_seconds
+a,train,vision,ann,succeeded,1.0,2.0,3.0,1,100.0,a100:25.0;v100:75.0,0.0,0.0,10.0
+b,train,vision,ann,failed,1.0,2.0,3.0,2,30.5,,30.5,0.0,0.0
+c,train,nlp,bob,running,1.0,2.0,,0,400.0,a100:400.0,0.0,40.0,5.0
 """
 
 
@@ -23,8 +24,20 @@ def test_jobs_are_grouped_the_largest_first_with_what_was_wasted() -> None:
 
     assert names == ["user", "project"]
     assert groups == [
-        UsedGroup(("bob", "nlp"), 1, 400.0, 0, 0.0),
-        UsedGroup(("ann", "vision"), 2, 130.5, 3, 30.5),
+        UsedGroup(("bob", "nlp"), 1, 400.0, 0, (0.0, 40.0, 5.0)),
+        UsedGroup(("ann", "vision"), 2, 130.5, 3, (30.5, 0.0, 10.0)),
+    ]
+    assert [group.measures["wasted_gpu_seconds"] for group in groups] == [45.0, 40.5]
+
+
+def test_a_job_that_ran_on_several_kinds_is_divided_among_them() -> None:
+    names, groups = group_jobs(ROWS, "kind")
+
+    assert names == ["kind"]
+    assert groups == [
+        UsedGroup(("a100",), 2, 425.0, 1, (0.0, 40.0, 7.5)),
+        UsedGroup(("v100",), 1, 75.0, 1, (0.0, 0.0, 7.5)),
+        UsedGroup(("",), 1, 30.5, 2, (30.5, 0.0, 0.0)),
     ]
 
 

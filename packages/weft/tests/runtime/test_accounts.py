@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from weft.core.events import event as facts
+from weft.core.events.report import Report
+from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
 from weft.core.spec.part_spec import PartSpec
 from weft.runtime.records.entitlement import Entitlement, TenantTerms
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.spending import Spending
 
 A = JobId("a")
 N = NodeId("n")
@@ -186,3 +189,62 @@ def test_nobody_is_entitled_to_more_than_their_limit_and_the_others_have_the_res
 
     assert due == {"t": 200.0, "u": 600.0}
     assert (again.rates, dict(again.terms.limits)) == ({"t": 2.0, "u": 6.0}, {"t": 2.0})
+
+
+M = NodeId("m")
+
+
+def spent_after(until: float, *events: tuple[float, facts.Event]) -> Spending:
+    ledger = Ledger()
+    for first in (
+        facts.NodeUp(Node(N, "a100", 4)),
+        facts.NodeUp(Node(M, "v100", 4)),
+        facts.Submitted(Job(A)),
+    ):
+        ledger.fold(0.0, first)
+    for at, event in events:
+        ledger.fold(at, event)
+    record = ledger.jobs[A]
+    return record.spending.at(until, record.gpu_s)
+
+
+def test_gpu_time_is_known_by_kind_also_of_a_job_that_moved_or_has_several() -> None:
+    both = Allocation((Slice(N, (0,)), Slice(M, (0, 1, 2))))
+    spent = spent_after(
+        20.0,
+        (0.0, facts.Decided(1, {A: on(0, 1)})),
+        (0.0, facts.Started(A, 1)),
+        (5.0, facts.Decided(2, {A: None})),
+        (5.0, facts.Stopped(A, 1)),
+        (6.0, facts.Decided(3, {A: both})),
+        (10.0, facts.Started(A, 2)),
+    )
+
+    assert spent.kinds == {"a100": 10.0 + 10.0, "v100": 30.0}
+
+
+def test_idle_time_begins_before_it_is_noticed_and_ends_with_the_next_step() -> None:
+    events = (
+        (0.0, facts.Decided(1, {A: on(0, 1)})),
+        (0.0, facts.Started(A, 1)),
+        (100.0, facts.Reported(A, 1, Report(steps=5.0))),
+        (1000.0, facts.Noticed(A, 1, "idle", "holds 2 GPUs")),
+        (1200.0, facts.Reported(A, 1, Report(steps=5.0))),
+        (1400.0, facts.Reported(A, 1, Report(steps=6.0))),
+    )
+
+    assert spent_after(1300.0, *events[:-1]).idle == 2 * (1300.0 - 400.0)
+    assert spent_after(5000.0, *events).idle == 2 * (1400.0 - 400.0)
+
+
+def test_work_that_a_restart_lost_is_no_idle_time_as_well() -> None:
+    spent = spent_after(
+        5000.0,
+        (0.0, facts.Decided(1, {A: on(0, 1)})),
+        (0.0, facts.Started(A, 1)),
+        (100.0, facts.Saved(A, 1, 5)),
+        (1000.0, facts.Noticed(A, 1, "idle", "holds 2 GPUs")),
+        (1500.0, facts.Failed(A, 1, "gone", retry=True, lost=True)),
+    )
+
+    assert (spent.lost, spent.idle, spent.idle_since) == (2 * 300.0, 2 * 1100.0, None)

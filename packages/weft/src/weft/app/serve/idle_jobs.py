@@ -21,7 +21,7 @@ from weft.pieces.place.gangs import fewest_nodes
 from weft.runtime.deciding.waiting import WaitExplainer, waits_of, why_waits
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.idle_jobs import IdleJobs, describe_idle, find_memory_wait
+from weft.runtime.records.idle_jobs import NOTICED, IdleJobs, describe_idle, find_memory_wait
 from weft.stack.windows import ReservedWindow, kept_away, read_window
 
 log = logging.getLogger(__name__)
@@ -163,9 +163,6 @@ class _Room:
             return place is not None and free.fits(place)
 
 
-LEVEL = "idle"
-
-
 class IdleWatch(Repeated):
     """Watch over a driver's running jobs; `stop_s` None never stops any."""
 
@@ -197,7 +194,7 @@ class IdleWatch(Repeated):
         ]
         for job in self.jobs.find_idle(running, driver.now):
             attempt = self.jobs.uses[job].attempt
-            await driver.write_down(Noticed(job, attempt, LEVEL, self._describe(job)))
+            await driver.write_down(Noticed(job, attempt, NOTICED, self._describe(job)))
         for job in self._find_late():
             text = f"stopped: it {self._describe(job)}"
             log.warning("job=%s %s", job, text)

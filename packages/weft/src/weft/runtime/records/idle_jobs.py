@@ -14,6 +14,7 @@ from weft.runtime.records.job_records import JobRecord
 
 UNUSED = 0.05  # a part of the time below which a GPU is not used
 IDLE_S = 600.0  # until it is said
+NOTICED = "idle"  # the level of the notice that says so
 STILL_S, STILL_STEPS = 60.0, 10.0  # without a step, until a job has no speed any more
 
 

@@ -26,6 +26,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedFilter, EndedInMemory, EndedJob, EndedJobs
 from weft.frozen import frozen
 from weft.runtime.records.metrics import NO_METRICS, JobMetrics
+from weft.runtime.records.spending import NO_SPENDING, Spending
 
 ALL = "*"  # no tenant and no outcome is called so
 ENDED = ("succeeded", "failed", "cancelled")
@@ -53,7 +54,8 @@ class JobRecord:
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
     `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
     it was submitted with, None while it still has those. `sleeps` is its attempt that sleeps, or is
-    about to. `metrics` are what its program measured of itself.
+    about to. `metrics` are what its program measured of itself. `spending` is where its GPU time
+    went.
     """
 
     job: Job
@@ -85,6 +87,7 @@ class JobRecord:
     sleeps: Sleeping | None = None
     alike: tuple[str, int] = ("", 0)
     metrics: JobMetrics = NO_METRICS
+    spending: Spending = NO_SPENDING
 
     @property
     def handed_in(self) -> Job:

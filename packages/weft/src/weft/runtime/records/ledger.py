@@ -23,7 +23,7 @@ from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.core.stops import Rung
 from weft.runtime.records.entitlement import Entitlement
-from weft.runtime.records.idle_jobs import IdleJobs
+from weft.runtime.records.idle_jobs import NOTICED, UNUSED, IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
 from weft.runtime.records.usage import (
@@ -72,11 +72,15 @@ class Tallies:
         if job in self._safe_at:
             self._safe_at[job] = at
 
-    def left(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> None:
-        """An attempt of that many GPUs is over; what was not safe is lost if the job goes on."""
+    def left(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> float:
+        """An attempt of that many GPUs is over; what was not safe is lost if the job goes on.
+
+        Returns since when its work was not safe.
+        """
         since = self._safe_at.pop(job, at)
         if goes_on:
             self.lost_gpu_s[tenant] += gpus * max(at - since, 0.0)
+        return since
 
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
@@ -102,6 +106,7 @@ class Ledger:
         self.idle = IdleJobs()
         self.tallies = Tallies()
         self.entitlement = Entitlement()
+        self.kinds: dict[NodeId, str] = {}  # of nodes
         self._wanted: dict[str, float] = {}
         for record in self.jobs.live.values():
             if not record.outcome and record.suspended is None:
@@ -136,8 +141,8 @@ class Ledger:
                 self._missed(at, job)
             case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
                 self._commanded(event)
-            case facts.NodeDown(node):
-                self._lost(node)
+            case facts.NodeUp() | facts.NodeDown():
+                self._came_or_went(event)
             case facts.Decided():
                 self._decided(at, event)
             case facts.Slept() | facts.SleepFailed() | facts.Awoke() | facts.StartedAhead():
@@ -150,8 +155,7 @@ class Ledger:
                 for name in [name for name in self.jobs.active if self.jobs.live[name].said]:
                     self._set(name, said="")  # the new policy has its own reasons
             case (
-                facts.NodeUp()
-                | facts.LoanRecalled()
+                facts.LoanRecalled()
                 | facts.Refitted()
                 | facts.Foretold()
                 | facts.Woken()
@@ -220,6 +224,8 @@ class Ledger:
             return
         match event:
             case facts.Reported(job, _, report):
+                if report.steps != record.report.steps or (report.sm or 0.0) >= UNUSED:
+                    self._use_again(at, record)
                 self._set(
                     job, report=report, heard=(at, at - record.heard[0] if record.heard else 0.0)
                 )
@@ -233,6 +239,8 @@ class Ledger:
                     self._set(job, failures=0, agents_lost=0, alike=("", 0))
             case facts.Noticed(job, _, level, text):
                 self._set(job, notices=(*record.notices, (at, level, text))[-NOTICES_KEPT:])
+                if level == NOTICED and record.running == event.attempt:
+                    self._note_idle(at, record)
             case _:
                 assert_never(event)
 
@@ -257,7 +265,7 @@ class Ledger:
                 self._set(job, allocation=to)
                 self._on[job, was.attempt] = to
                 if was.running == was.attempt:
-                    self._turn(job, at, _rate(to))
+                    self._turn(job, at, to)
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
 
@@ -298,7 +306,7 @@ class Ledger:
         self._set(job, allocation=to, epoch=record.epoch + 1, leaves=leaves)
         self._on[job, record.attempt] = to
         if record.running == record.attempt:
-            self._turn(job, at, _rate(join(to, leaves)))
+            self._turn(job, at, join(to, leaves))
 
     def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
         """The record of a job whose last change of devices this answers."""
@@ -311,13 +319,13 @@ class Ledger:
         record = self._answered(job, attempt, epoch)
         if record is not None and record.allocation is not None:
             self._set(job, leaves=None, resizes=record.resizes + 1)
-            self._turn(job, at, _rate(record.allocation))
+            self._turn(job, at, record.allocation)
 
     def _not_resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
         record = self._answered(job, attempt, epoch)
         if record is not None and record.allocation is not None and record.leaves is not None:
             self._on[job, attempt] = record.leaves
-            self._turn(job, at, _rate(record.leaves))
+            self._turn(job, at, record.leaves)
             self._next_attempt(record, record.allocation)
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
@@ -332,7 +340,7 @@ class Ledger:
             report=NO_REPORT,
             heard=None,
         )
-        self._turn(job, at, _rate(on))
+        self._turn(job, at, on)
         self.tallies.started(job, at, None if record.starts else at - record.submitted)
         if record.starts:
             self.usage.restarted(record.job.tenant, at)
@@ -359,10 +367,14 @@ class Ledger:
         self._on.pop((job, attempt), None)
         record = self.jobs.changing(job)
         if record is not None and record.running == attempt:
-            again = goes_on and not record.outcome
-            self.tallies.left(job, record.job.tenant, at, record.gpu_s.rate, goes_on=again)
+            again, gpus, spent = goes_on and not record.outcome, record.gpu_s.rate, record.spending
+            since = self.tallies.left(job, record.job.tenant, at, gpus, goes_on=again)
+            worked = at if spent.idle_since is None else spent.idle_since
+            lost = gpus * max(worked - since, 0.0) if again else 0.0
             self._set(job, running=None, leaves=None, sleeps=None)
             self._turn(job, at, 0.0)
+            spent = self.jobs.live[job].spending
+            self._set(job, spending=replace(spent, lost=spent.lost + lost, idle_since=None))
         elif record is not None and record.sleeps is not None and record.sleeps.attempt == attempt:
             self._set(job, sleeps=None)
 
@@ -419,7 +431,11 @@ class Ledger:
             self._set(job, missed=True)
             self.usage.missed(record.job.tenant, at)
 
-    def _lost(self, node: NodeId) -> None:
+    def _came_or_went(self, event: facts.NodeUp | facts.NodeDown) -> None:
+        if isinstance(event, facts.NodeUp):
+            self.kinds[event.node.id] = event.node.kind
+            return
+        node = event.node
         for job in self.jobs.active:
             record = self.jobs.live[job]
             slices = [part for on in (record.allocation, record.leaves) if on for part in on.slices]
@@ -428,19 +444,39 @@ class Ledger:
             if record.sleeps is not None and record.sleeps.is_on(node):
                 self._set(job, sleeps=None)
 
-    def _turn(self, job: JobId, at: float, rate: float) -> None:
-        """From here on the job uses that many GPUs."""
+    def _note_idle(self, at: float, record: JobRecord) -> None:
+        """A job that was found idle has been so for a while."""
+        if record.spending.idle_since is None:
+            since = max(at - self.idle.idle_s, record.gpu_s.since)
+            self._set(record.job.id, spending=replace(record.spending, idle_since=since))
+
+    def _use_again(self, at: float, record: JobRecord) -> None:
+        """A job that was idle uses its GPUs."""
+        if record.spending.idle_since is not None:
+            self._turn(record.job.id, at, record.gpu_s.rate)
+            spent = self.jobs.live[record.job.id].spending
+            self._set(record.job.id, spending=replace(spent, idle_since=None))
+
+    def _turn(self, job: JobId, at: float, to: Allocation | float) -> None:
+        """From here on the job uses that many GPUs; a number of those that it has."""
         record, meter = self.jobs.live[job], self.jobs.live[job].gpu_s
         self.usage.spent(record.job.tenant, meter.since, at, meter.rate)
-        self._set(job, gpu_s=LinearQuantity(meter.at(at), rate, at))
-        (self._metering.add if rate else self._metering.discard)(job)
+        spending = record.spending.at(at, meter)
+        if isinstance(to, Allocation):
+            spending, to = replace(spending, mix=self._mix(to)), to.counted_gpus
+        self._set(job, gpu_s=LinearQuantity(meter.at(at), to, at), spending=spending)
+        (self._metering.add if to else self._metering.discard)(job)
+
+    def _mix(self, on: Allocation) -> dict[str, float]:
+        """The parts of an allocation's GPUs by kind."""
+        mix: dict[str, float] = {}
+        for some in on.slices if on.gpus else ():
+            kind = self.kinds.get(some.node, "")
+            mix[kind] = mix.get(kind, 0.0) + len(some.gpus) / on.gpus
+        return mix
 
     def _set(self, job: JobId, /, **changes: object) -> None:
         self.jobs.set(job, **changes)
-
-
-def _rate(on: Allocation) -> float:
-    return on.counted_gpus
 
 
 def failure_class(event: facts.Failed) -> str:

@@ -271,6 +271,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "entitled": back.ledger.entitlement.save(),
         "shares": back.ledger.usage.windows.save(),
         "tallies": back.ledger.tallies.save(),
+        "kinds": dict(back.ledger.kinds),
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
@@ -320,6 +321,8 @@ def melt(
         ledger.entitlement.load(head["entitled"])
     if "shares" in head:
         ledger.usage.windows.load(head["shares"])
+    nodes = {node.id: node.kind for node in scheduler.state.cluster.nodes}
+    ledger.kinds = {NodeId(node): kind for node, kind in head.get("kinds", nodes).items()}
     if "tallies" in head:
         ledger.tallies.load(head["tallies"])
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])

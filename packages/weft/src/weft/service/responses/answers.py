@@ -349,7 +349,10 @@ class Comparison:
 
 @frozen_by_name
 class Used:
-    """The usage of one job."""
+    """The usage of one job, in GPU-seconds by kind of GPU, and what of it was wasted.
+
+    All of a failed job is; of others what was held and not used, and work that a restart lost.
+    """
 
     id: str
     name: str
@@ -361,6 +364,10 @@ class Used:
     ended: float | None
     restarts: int
     gpu_seconds: float
+    kinds: dict[str, float] = field(default_factory=dict)
+    failed_gpu_seconds: float = 0.0
+    idle_gpu_seconds: float = 0.0
+    restarted_gpu_seconds: float = 0.0
 
 
 @frozen_by_name

@@ -14,7 +14,15 @@ from weft.frozen import frozen
 from weft.service.responses.answers import Accounts, SharesOverTime, Tenant
 
 LINES = 24  # windows that a screen shows
-GROUPS = {"project": "tenant", "tenant": "tenant", "user": "user", "name": "name", "state": "state"}
+GROUPS = {
+    "project": "tenant",
+    "tenant": "tenant",
+    "user": "user",
+    "kind": "kinds",
+    "name": "name",
+    "state": "state",
+}
+WASTED = ("failed", "idle", "restarted")
 
 
 def accounting(
@@ -44,8 +52,10 @@ def accounting(
     """Show the GPU time that each tenant used, and was entitled to.
 
     Counts whole days in UTC. `--csv` has a row per job, and so has `--json` for the first hundred
-    jobs. `--over-time` prints one line per time window, the latest last. With `--by`, what was
-    wasted is the GPU time of jobs that failed.
+    jobs. `--over-time` prints one line per time window, the latest last. With `--by`, wasted is the
+    GPU time of jobs that failed, and of others while they held GPUs and did not use them, or whose
+    work a restart lost. A job that ran on several kinds of GPU is in the group of each, with the
+    GPU time that it had there.
     """
     from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json, write_bytes
@@ -81,7 +91,14 @@ class UsedGroup:
     jobs: int
     gpu_seconds: float
     restarts: int
-    wasted_gpu_seconds: float
+    wasted: tuple[float, ...] = (0.0,) * len(WASTED)
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """All but its name, as a table has it."""
+        parts = {f"{what}_gpu_seconds": s for what, s in zip(WASTED, self.wasted, strict=True)}
+        counts = {"jobs": self.jobs, "gpu_seconds": self.gpu_seconds, "restarts": self.restarts}
+        return {**counts, "wasted_gpu_seconds": sum(self.wasted), **parts}
 
 
 def group_jobs(rows: str, by: str) -> tuple[list[str], list[UsedGroup]]:
@@ -93,20 +110,31 @@ def group_jobs(rows: str, by: str) -> tuple[list[str], list[UsedGroup]]:
     names = [name.strip() for name in by.split(",")]
     if unknown := [name for name in names if name not in GROUPS]:
         raise InvalidConfig(f"--by {unknown[0]!r} is no group", hint=f"any of {', '.join(GROUPS)}")
-    jobs_by_group: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    groups: dict[tuple[str, ...], UsedGroup] = {}
     for job in DictReader(rows.splitlines()):
-        jobs_by_group.setdefault(tuple(job[GROUPS[name]] for name in names), []).append(job)
-    groups = [
-        UsedGroup(
-            group,
-            len(jobs),
-            sum(float(job["gpu_seconds"]) for job in jobs),
-            sum(int(job["restarts"]) for job in jobs),
-            sum(float(job["gpu_seconds"]) for job in jobs if job["state"] == "failed"),
-        )
-        for group, jobs in jobs_by_group.items()
-    ]
-    return names, sorted(groups, key=lambda group: (-group.gpu_seconds, group.group))
+        for kind, part in _parts(job).items() if "kind" in names else [("", 1.0)]:
+            named = tuple(kind if name == "kind" else job[GROUPS[name]] for name in names)
+            was = groups.get(named, UsedGroup(named, 0, 0.0, 0))
+            groups[named] = UsedGroup(
+                named,
+                was.jobs + 1,
+                was.gpu_seconds + part * float(job["gpu_seconds"]),
+                was.restarts + int(job["restarts"]),
+                tuple(
+                    before + part * float(job.get(f"{what}_gpu_seconds") or 0.0)
+                    for what, before in zip(WASTED, was.wasted, strict=True)
+                ),
+            )
+    return names, sorted(groups.values(), key=lambda group: (-group.gpu_seconds, group.group))
+
+
+def _parts(job: dict[str, str]) -> dict[str, float]:
+    """The parts of a job's GPU time by kind of GPU; one without a name is not known."""
+    used = float(job["gpu_seconds"])
+    cells = [cell.rpartition(":") for cell in filter(None, (job.get("kinds") or "").split(";"))]
+    known = {kind: float(had) / used for kind, _, had in cells if used}
+    rest = 1.0 - sum(known.values())
+    return known if known and rest < 1e-6 else {**known, "": rest}
 
 
 def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_json: bool) -> None:
@@ -117,12 +145,8 @@ def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_js
     from weft.cli.view.tables import TableColumn, fit_columns
 
     names, groups = grouped
-    measures = ("jobs", "gpu_seconds", "restarts", "wasted_gpu_seconds")
-    header = [*names, *measures]
-    rows = [
-        (*group.group, group.jobs, group.gpu_seconds, group.restarts, group.wasted_gpu_seconds)
-        for group in groups
-    ]
+    header = [*names, *UsedGroup((), 0, 0.0, 0).measures]
+    rows = [(*group.group, *group.measures.values()) for group in groups]
     if as_json:
         print_json({"groups": [dict(zip(header, row, strict=True)) for row in rows]})
     elif csv:
@@ -138,7 +162,16 @@ def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_js
             TableColumn("jobs", lambda row: str(row.jobs), right=True),
             TableColumn("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
             TableColumn("restarts", lambda row: str(row.restarts), right=True),
-            TableColumn("wasted", lambda row: words.seconds(row.wasted_gpu_seconds), right=True),
+            TableColumn("wasted", lambda row: words.seconds(sum(row.wasted)), right=True),
+        ]
+        columns += [
+            TableColumn(
+                what,
+                lambda row, place=place: words.seconds(row.wasted[place]),  # type: ignore[misc]
+                drop=1,
+                right=True,
+            )
+            for place, what in enumerate(WASTED)
         ]
         screen = console()
         screen.print(fit_columns(columns, groups, screen.width))

@@ -143,7 +143,8 @@ def as_csv(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cells(row: Used) -> list[Any]:
-    return [getattr(row, name) for name in COLUMNS]
+    kinds = ";".join(f"{kind}:{used}" for kind, used in row.kinds.items())
+    return [kinds if name == "kinds" else getattr(row, name) for name in COLUMNS]
 
 
 def _cell(value: Any) -> Any:
@@ -161,6 +162,8 @@ async def _choose(
 
 
 def _used(driver: Driver, record: JobRecord, now: float) -> Used:
+    spent, used = record.spending.at(now, record.gpu_s), record.gpu_s.at(now)
+    failed = record.outcome == "failed"
     return Used(
         id=record.job.id,
         name=name_of(record.job),
@@ -171,5 +174,9 @@ def _used(driver: Driver, record: JobRecord, now: float) -> Used:
         started=record.started,
         ended=record.ended,
         restarts=record.restarts,
-        gpu_seconds=record.gpu_s.at(now),
+        gpu_seconds=used,
+        kinds=dict(spent.kinds),
+        failed_gpu_seconds=used if failed else 0.0,
+        idle_gpu_seconds=0.0 if failed else spent.idle,
+        restarted_gpu_seconds=0.0 if failed else min(spent.lost, used - spent.idle),
     )

@@ -227,7 +227,7 @@ class Service:
         driver = self.live.driver
         if self._rng.random() < 0.5:
             driver.saver.soon()
-        moment, before = (driver.now, driver.seq), await self.show()
+        moment, before = self._moment(), await self.show()
         self._copies += 1
         copy = self._folder.parent / f"copy-{self._copies}.db"
         with (
@@ -246,10 +246,14 @@ class Service:
             finally:
                 driver._known = known
         copy.unlink()
-        if (driver.now, driver.seq) != moment:  # something went on meanwhile, such as a snapshot
+        if self._moment() != moment:  # something went on meanwhile: a snapshot, a decision
             return
         self.seen.moments += 1
         self.seen.add(f"event {driver.seq}", before, after)
+
+    def _moment(self) -> tuple[float, int, bool]:
+        driver = self.live.driver
+        return driver.now, driver.seq, bool(driver.decisions.asking)
 
 
 def paths() -> list[str]:

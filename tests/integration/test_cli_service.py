@@ -114,6 +114,8 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: ServiceClient) -
     [by_kind] = json.loads(weft("accounting", "--by", "kind", "--json").stdout)["groups"]
     assert (by_kind["kind"], by_kind["wasted_gpu_seconds"] >= 0.0) == ("cpu", True)
     assert re.search(r"ago.* t1", weft("accounting", "--over-time").stdout)
+    assert "no job was there" in weft("accounting", "--month", "2020-01").stdout
+    assert "no job was submitted" in weft("accounting", "--month", "2020-01", "--by", "user").stdout
 
 
 def test_each_rank_has_its_own_output(known: ServiceClient) -> None:

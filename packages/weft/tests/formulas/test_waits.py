@@ -40,6 +40,14 @@ def test_a_restart_wastes_the_gpu_time_that_it_takes() -> None:
     assert metrics["gpu_hours_wasted"] == pytest.approx(30 / 3600)
 
 
+def test_differences_of_large_times_are_no_waste() -> None:
+    jobs = trace(*((1e7 / 3 * i, 1e4 / 7) for i in range(1, 20)))
+
+    metrics = weft.simulate(jobs, "fifo", "1x1:v100")["policies"]["fifo"]
+
+    assert metrics["gpu_hours_wasted"] == 0.0
+
+
 def test_equal_jobs_have_no_short_ones_among_them() -> None:
     metrics = weft.simulate(trace((0, 60), (0, 60)), "fifo", "1x1:v100")["policies"]["fifo"]
 

@@ -137,7 +137,9 @@ class RunOutcome:
     def wasted_s(self) -> Floats:
         """GPU-seconds that each of the finished held beyond what its length asks for."""
         at = self.done
-        return np.maximum(self.gpu_s[at] - self.length[at] * self.need[at], 0.0)
+        wasted = self.gpu_s[at] - self.length[at] * self.need[at]
+        wasted[wasted < 1e-6] = 0.0  # as above
+        return wasted
 
     @cached_property
     def crowd(self) -> tuple[float, int]:

@@ -78,6 +78,9 @@ def accounting(
         print_json(accounts)
         return
     screen = console()
+    if not accounts.tenants:
+        screen.print("no job was there in that time")
+        return
     screen.print(build_used_table(accounts, screen.width))
     if accounts.jain is not None and len(accounts.tenants) > 1:
         screen.print(f"Jain's index of what tenants received of it: {accounts.jain:.3f}")
@@ -153,6 +156,8 @@ def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_js
         out = writer(sys.stdout, lineterminator="\n")
         out.writerow(header)
         out.writerows(rows)
+    elif not rows:
+        console().print("no job was submitted in that time")
     else:
         columns: list[TableColumn[UsedGroup]] = [
             TableColumn(name, lambda row, place=place: row.group[place] or "(none)", most=32)  # type: ignore[misc]

@@ -318,6 +318,39 @@ def test_a_rank_that_was_stopped_goes_on_and_a_person_is_told(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("impatient")
+def test_a_rank_may_end_just_before_another_calls(tmp_path: Path) -> None:
+    """Its agent, which was slow, hears of both at the same moment."""
+    calls = f"""
+import os, signal, socket, time
+from pathlib import Path
+from weft.wire.processes import start_time
+name, go = Path({str(tmp_path)!r}, "pid"), Path({str(tmp_path)!r}, "go")
+if os.environ["RANK"] == "1":
+    name.with_suffix(".new").write_text(str(os.getpid()))
+    name.with_suffix(".new").rename(name)
+while not (name if os.environ["RANK"] == "0" else go).exists():
+    time.sleep(0.01)
+if os.environ["RANK"] == "1":
+    raise SystemExit
+os.kill(os.getppid(), signal.SIGSTOP)
+go.touch()
+while start_time(int(name.read_text())) is not None:
+    time.sleep(0.01)
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect(os.environ["WEFT_AGENT"])
+    os.kill(os.getppid(), signal.SIGCONT)
+    time.sleep(0.2)
+"""
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as here:
+            await here.start(job("pair", *python(calls), gpus=2))
+            end = await here.end_of("pair")
+            assert isinstance(end, Finished), end
+
+    asyncio.run(go())
+
+
 def test_an_agent_that_stays_after_its_last_word_is_ended(tmp_path: Path) -> None:
     async def go() -> None:
         async with listening_at(tmp_path) as site:

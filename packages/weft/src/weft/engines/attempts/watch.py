@@ -138,7 +138,7 @@ class AgentProcess:
         if claim is None:
             why = self._look_for_claim(now)
         elif not alive(*claim):
-            why = "its agent died"
+            why = ": ".join(filter(None, ("its agent died", last_line(self.folder / AGENT_LOG))))
         else:
             why = self._look_at_process(claim[0], now, started=started)
         self._looked = now

@@ -72,6 +72,22 @@ def may_speak(conversation: socket.socket, user: Identity | None = None) -> bool
     return peer_of(conversation).uid in (os.geteuid(), user.uid if user else os.geteuid())
 
 
+def admit(listener: socket.socket, user: Identity | None = None) -> socket.socket | None:
+    """The next caller who may speak; None if there is none, for now or any more.
+
+    That a listener was readable does not mean that it still is: its caller may have been let in
+    while its owner attended to something else that came at the same moment.
+    """
+    try:
+        conversation, _ = listener.accept()
+    except (BlockingIOError, ConnectionAbortedError):
+        return None
+    if may_speak(conversation, user):
+        return conversation
+    conversation.close()
+    return None
+
+
 def hand_over(path: Path, user: Identity | None) -> None:
     """Close a file to everyone but its owner, who is `user` if there is one."""
     path.chmod(0o600)

@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,7 @@ from weft.base.messages import (
     Turns,
     from_rank,
 )
-from weft.node.guard.identity import may_speak
+from weft.node.guard.identity import admit
 from weft.node.measuring.measurer import Measurer
 from weft.node.measuring.metric_lines import MetricLines
 from weft.node.ranks.rank import Rank
@@ -184,7 +183,7 @@ class Conversations:
         self._me, self._user = (spec.job, spec.attempt), spec.user
         self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[RankConnection] = []
-        self._accept_next: Callable[[], None] = lambda: None
+        self._accept_next: Callable[[], bool] = lambda: False
         self._metrics = metrics
         self._budget, self._counts, self._values = (MessageBucket() for _ in range(3))
 
@@ -210,23 +209,27 @@ class Conversations:
 
     def hear_last(self, number: int) -> None:
         """Read the last messages of a rank that has ended, and all that watchers have said."""
-        with suppress(BlockingIOError):
-            for _ in range(MOST_WAITING):
-                self._accept_next()
+        for _ in range(MOST_WAITING):  # and no more: a job may connect as fast as we accept
+            if not self._accept_next():
+                break
         for line in [*self._lines]:
             if line.rank in (number, None):
                 self._read_messages(line)
 
-    def _accept(self, listener: socket.socket) -> None:
-        conversation, _ = listener.accept()
-        if len(self._lines) >= MOST_LINES or not may_speak(conversation, self._user):
+    def _accept(self, listener: socket.socket) -> bool:
+        """Let the next caller in; false if there is none for now."""
+        conversation = admit(listener, self._user)
+        if conversation is None:
+            return False
+        if len(self._lines) >= MOST_LINES:
             conversation.close()
-            return
+            return True
         line = RankConnection(conversation)
         self._lines.append(line)
         self._select.register(
             conversation, selectors.EVENT_READ, partial(self._read_messages, line)
         )
+        return True
 
     def _read_messages(self, line: RankConnection) -> None:
         for message in line.receive():

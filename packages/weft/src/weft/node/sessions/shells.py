@@ -21,7 +21,7 @@ from pathlib import Path
 
 from weft.base.errors import WireError
 from weft.node.guard.enclosure import Enclosure
-from weft.node.guard.identity import may_speak
+from weft.node.guard.identity import admit
 from weft.node.ranks.command_plan import activate, limits_of, place_of, shell_command
 from weft.node.ranks.process import rank_environment
 from weft.node.ranks.rank import Rank, start_rank
@@ -94,8 +94,10 @@ class Shells:
                 shell.hung_up = True
 
     def _accept(self, listener: socket.socket) -> None:
-        conversation, _ = listener.accept()
-        if len(self._open) >= MOST or not may_speak(conversation):
+        conversation = admit(listener)
+        if conversation is None:
+            return
+        if len(self._open) >= MOST:
             conversation.close()
             return
         rank = start_shell(self._spec, self._folder, self._enclosure.group, self._keep)

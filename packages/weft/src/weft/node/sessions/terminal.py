@@ -20,7 +20,7 @@ from math import inf
 from pathlib import Path
 
 from weft.base.errors import WireError
-from weft.node.guard.identity import may_speak
+from weft.node.guard.identity import admit
 from weft.wire.attempt import TERMINAL, short_path
 from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
@@ -124,11 +124,8 @@ class Terminal:
         self._used, self._warned = time.monotonic(), False
 
     def _accept(self, listener: socket.socket) -> None:
-        conversation, _ = listener.accept()
-        if not may_speak(conversation):
-            conversation.close()
-            return
-        self.admit(conversation)
+        if (conversation := admit(listener)) is not None:
+            self.admit(conversation)
 
     def admit(self, conversation: socket.socket) -> None:
         """A client has connected."""

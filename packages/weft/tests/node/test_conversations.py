@@ -16,12 +16,12 @@ SPEC = AttemptSpec("j", 1, ("true",), "/", "", (0, 1))
 
 def test_who_calls_as_a_rank_ends_is_let_in_once(tmp_path: Path) -> None:
     """A rank's end and a call are one batch of what is ready: the end lets the caller in first."""
-    said: list[FromRank] = []
+    heard: list[FromRank] = []
     measurer: Any = type("Measurer", (), {"reports_itself": False})()
     metrics: Any = None
 
     def hear(_: RankConnection, message: FromRank) -> None:
-        said.append(message)
+        heard.append(message)
 
     with selectors.DefaultSelector() as select, socket.socket(socket.AF_UNIX) as caller:
         lines = Conversations(SPEC, select, hear, measurer, metrics)
@@ -35,7 +35,7 @@ def test_who_calls_as_a_rank_ends_is_let_in_once(tmp_path: Path) -> None:
                 key.data()
 
             assert len(ready) == 1
-            assert said == [Hello("j", 1, 1, 7)]
+            assert heard == [Hello("j", 1, 1, 7)]
             assert [line.rank for line in lines] == [1]
             for line in lines:
                 line.socket.close()

@@ -53,6 +53,15 @@ def test_jobs_take_the_same_at_prices(seed: int, passes: int) -> None:
     assert compiled(*program, prices, passes) == python(*program, prices, passes)
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_job_that_holds_no_gpu_is_not_moved_to_free_some(which: int) -> None:
+    take = twins("take_at_prices")[which]
+    worth = np.array([[-np.inf, 1.0, -np.inf], [3.0, -np.inf, 4.0]])
+    kinds, sizes = np.array([0, 0, 0]), np.array([4.0, 0.0, 12.0])
+    picks, _ = take(worth, kinds, sizes, np.array([1.0]), np.array([0.1]), 0)
+    assert picks == [1, -1]
+
+
 @examples(1000)
 @given(seeds, st.floats(0.0, 3.0), st.sampled_from([20.0, 9000.0]))
 def test_gaps_are_closed_in_the_same_way(seed: int, slack: float, states: float) -> None:

@@ -195,6 +195,8 @@ shed(Work *work, Py_ssize_t k)
         }
     for (Py_ssize_t i = 0; i < count && work->room[k] < -EPS; i++) {
         Py_ssize_t to = work->moves[i].to;
+        if (work->moves[i].key == INFINITY)
+            return; /* the rest hold nothing that they could free */
         if (to >= 0 && program->kind[to] != k
             && program->count[to] > work->room[program->kind[to]])
             return; /* another kind has filled up meanwhile: choose again */

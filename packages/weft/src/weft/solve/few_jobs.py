@@ -162,8 +162,8 @@ def _shed(problem: ChoiceProblem, pick: Ints, room: Floats, k: int, prices: Floa
     size = per_gpu.argmin(axis=1)
     cost = per_gpu[np.arange(len(rows)), size]
     for at in np.argsort(cost, kind="stable"):
-        if room[k] >= -EPS:
-            return
+        if room[k] >= -EPS or cost[at] == np.inf:
+            return  # enough is free, or the rest hold nothing that they could free
         to = int(size[at]) if size[at] < len(problem.count) else NONE
         if to >= 0 and problem.kind[to] != k and problem.count[to] > room[problem.kind[to]]:
             return  # another kind has filled up meanwhile: choose again

@@ -333,6 +333,9 @@ def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.M
         assert "nothing to set" in weft("quota", "set", "vision", code=2).stderr
         assert "one kind" in weft("quota", "set", "a@t4", "--weight", "2", code=2).stderr
         assert "weights.vision" in weft("quota", "set", "vision", "--weight", "0", code=2).stderr
+        assert "run for 5 min" in weft("quota", "set", "vision", "--own", "2").stdout
+        assert "run for 10 s; " in weft("quota", "lending", "--min-run", "10s").stdout
+        assert "run for 10 s; " in weft("quota", "lending").stdout
         weft("quota", "remove", "vision")
         assert answer_of("quota", "list")["limits"] == {"vision@a100": 4.0}
         assert "no rules for 'vision'" in weft("quota", "remove", "vision", code=2).stderr

@@ -103,20 +103,21 @@ def lending(
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Set how GPUs that tenants own are lent; settings not given stay."""
+    """Set how GPUs that tenants own are lent, or show it; settings not given stay."""
     from weft.cli.connect.client import ServiceClient
     from weft.cli.options.shared import seconds
 
     with user_errors():
-        if half_life is None and min_run is None:
-            raise InvalidConfig("nothing to set", hint="name --half-life or --min-run, or both")
         client = ServiceClient()
-        rules: dict[str, Any] = dict(_rules(client))
+        rules = _rules(client)
         if half_life is not None:
             rules["half_life_s"] = seconds(half_life, "--half-life")
         if min_run is not None:
             rules["min_run_s"] = seconds(min_run, "--min-run")
-        answer = client.put(QuotaAnswer, "/quotas", rules)
+        if half_life is None and min_run is None:
+            answer = client.get(QuotaAnswer, "/quotas")
+        else:
+            answer = client.put(QuotaAnswer, "/quotas", rules)
     _show(answer, as_json=as_json)
 
 
@@ -178,3 +179,13 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
     ]
     none = "no rules: every tenant may hold all GPUs, and all have the same weight"
     show_rows(answer, columns, named, none, as_json=as_json)
+    if answer.own and not as_json:
+        from weft.cli.view.words import seconds
+
+        run, half = answer.min_run_s, answer.half_life_s
+        after = "5 min" if run is None else seconds(run)
+        typer.echo(
+            f"GPUs that a tenant owns are lent while idle. A job that may be preempted gives them "
+            f"back once it has run for {after}; past use counts half after "
+            f"{'7 days' if half is None else seconds(half)}."
+        )

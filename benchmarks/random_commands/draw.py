@@ -97,9 +97,9 @@ RIGHT: dict[str, tuple[str, ...]] = {
 # With a service these wait for something that does not come, or take it away from us.
 ALONE = ("token", "forward", "shell", "demo", "join", "profile", "state", "serve")
 DEAR = ("plan", "what-if", "explain")  # simulated in a process, for a while
-ENDLESS = {"--follow", "--watch"}
+ENDLESS = {"--follow", "--watch", "--wait"}
 AT_ONCE = {"run": "--detach", "top": "--once", "cancel": "--yes", "suspend": "--yes"}
-NEEDED = {"predict": "--replay", "what-if": "--policy"}
+NEEDED = {"predict": "--replay", "what-if": "--policy", "wait": "--timeout"}
 NUMBERS = ("1", "2", "0", "0.5", "3", "8")
 SMALL = {
     "--jobs": ("3", "5", "60"),

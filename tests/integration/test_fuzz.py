@@ -133,7 +133,7 @@ def test_random_event_files_end_their_own_attempts_and_others_finish(
 
     assert others == ["Finished"] * (count // 100)
     assert ends.total() == count + count // 100
-    assert ends["Failed"] > count // 20  # those that had said that they started
+    assert ends["Failed"]  # those that had said that they started
 
 
 # ---- bodies of requests

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 import weft
-from weft.formulas.metrics import METRICS
+from weft.formulas.fairness.shares import Stretches
+from weft.formulas.metrics import METRICS, measure
+from weft.formulas.run import RunOutcome
 from weft.report.scores import table
 from weft.report.tables import COLUMNS, result_tables
 
@@ -18,6 +23,40 @@ def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
 
     assert list(metrics) == [metric.name for metric in METRICS if metric.name in metrics]
     assert len(metrics) >= 18
+
+
+WAITS, RUNS, ENDED = range(3)
+
+
+def test_a_run_has_metrics_whatever_its_jobs_came_to() -> None:
+    """Also of jobs with a deadline, spot jobs and those with losses, of which none may have run."""
+    for states in product((WAITS, RUNS, ENDED), repeat=3):
+        began, over = np.array(states) != WAITS, np.array(states) == ENDED
+        rows = np.flatnonzero(began)
+        submitted, end = np.array([0.0, 10.0, 20.0]), np.array([100.0, 200.0, 4000.0])
+        run = RunOutcome(
+            submitted=submitted,
+            ended=np.where(over, end, np.nan),
+            ran_s=np.where(began, end - submitted, 0.0),
+            length=np.full(3, 90.0),
+            need=np.ones(3),
+            gpu_s=np.where(began, end - submitted, 0.0),
+            starts=began.astype(int),
+            gpus=2,
+            owners=["a", "b", "b"],
+            tenants=["x", "x", "y"],
+            held=Stretches(rows, submitted[rows], end[rows], np.ones(len(rows))),
+            utility=1.0,
+            admitted=0.5,
+            reached={part: end[over] for part in (0.9, 0.95)},
+            deadline=np.array([50.0, np.nan, 5000.0]),
+            spot=np.array([True, False, True]),
+        )
+
+        metrics = measure(run)
+
+        assert all(map(np.isfinite, metrics.values())), (states, metrics)
+        assert ("spot_hours_kept" in metrics) == bool(began[[0, 2]].any())
 
 
 def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:

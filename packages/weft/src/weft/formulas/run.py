@@ -159,7 +159,7 @@ class RunOutcome:
 
     @cached_property
     def spot_hours(self) -> tuple[int, int] | None:
-        """Hours of spot jobs that were kept and broken; None where there is no such job.
+        """Hours of spot jobs that were kept and broken; None where no such job ever ran.
 
         A run without a stop is as many hours as it has whole ones, and one that is kept if the job
         ended then and broken if it went on later.
@@ -168,11 +168,13 @@ class RunOutcome:
             return None
         kept = broken = 0
         held, mine = self.held, self.spot[self.held.row]
+        if not mine.any():
+            return None
         rows, begin, end = held.row[mine], held.start[mine], held.end[mine]
         order = np.lexsort((begin, rows))
         rows, begin, end = rows[order], begin[order], end[order]
         joined = (rows[1:] == rows[:-1]) & (begin[1:] - end[:-1] < 1e-6)
-        first = np.flatnonzero(np.append(True, ~joined)) if len(rows) else np.zeros(0, dtype=int)
+        first = np.flatnonzero(np.append(True, ~joined))
         last = np.append(first[1:], len(rows)) - 1
         for row, since, until in zip(rows[first], begin[first], end[last], strict=True):
             kept += int((until - since) // HOUR)

@@ -48,7 +48,7 @@ def test_a_run_has_metrics_whatever_its_jobs_came_to() -> None:
             held=Stretches(rows, submitted[rows], end[rows], np.ones(len(rows))),
             utility=1.0,
             admitted=0.5,
-            reached={part: end[over] for part in (0.9, 0.95)},
+            reached=dict.fromkeys((0.9, 0.95), end[over]),
             deadline=np.array([50.0, np.nan, 5000.0]),
             spot=np.array([True, False, True]),
         )

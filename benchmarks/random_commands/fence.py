@@ -141,7 +141,16 @@ def fenced(address: str = "") -> Iterator[Path]:
         for clock in (signal.SIGVTALRM, signal.SIGALRM):
             before: Any = signal.signal(clock, stop)
             stack.callback(signal.signal, clock, before)
+        stack.callback(_drop_handlers, [*logging.root.handlers])
         yield here
+
+
+def _drop_handlers(kept: list[logging.Handler]) -> None:
+    """Of logs in the folder, which is gone."""
+    for handler in [*logging.root.handlers]:
+        if handler not in kept:
+            logging.root.removeHandler(handler)
+            handler.close()
 
 
 def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _: None) -> Findings:

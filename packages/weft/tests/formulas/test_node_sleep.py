@@ -126,6 +126,8 @@ def test_the_daily_profile_is_the_mean_of_the_days_there_are() -> None:
     assert daily_profile(used)(289, 3).tolist() == [31.0, 32.0, 34.0]
     assert daily_profile(used, follow=0.5)(289, 3).tolist() == [16.0, 17.0, 19.0]
     assert daily_profile(used)(150, 3).tolist() == [12.0, 6.0, 7.0]  # 6, 0 and 1, and 6 more
+    # The first bin of all is remembered: 0, and then 1 and 2.
+    assert daily_profile(used, follow=0.0)(144, 3).tolist() == [0.0, 1.0, 2.0]
     assert daily_profile(used)(3, 2).tolist() == [3.0, 3.0]  # nothing is known of a day before
     assert daily_profile(used)(143, 2).tolist() == [3.0, 3.0]
     assert len(daily_profile(used)(289, 200)) == 144
@@ -292,18 +294,21 @@ def test_nothing_sleeps_that_a_waiting_job_could_use() -> None:
     assert len(there.at(4 * BIN_S).sleep) == 3
 
 
-@pytest.mark.parametrize(("rose", "sleeping"), [(True, 0), (False, 5)])
+@pytest.mark.parametrize(("rose", "sleeping"), [(20, 0), (50, 0), (None, 5)])
 def test_nodes_that_were_wanted_at_this_time_yesterday_stay_awake(
-    rose: bool, sleeping: int
+    rose: int | None, sleeping: int
 ) -> None:
-    """Use falls by one node at a time, which is too little, and at last by two."""
+    """Use falls by one node at a time, which is too little, and at last by two.
+
+    At this time yesterday it rose four bins later, or after the 30 that are looked ahead on.
+    """
     there = Cluster("6x8:v100", spare=0, keep=0, fell=1.5)
     there.at(0.0, *(event for node in range(6) for event in there.runs(f"j{node}", node)))
     ends = {7: "j1", 9: "j2", 11: "j3", 13: "j4", 15: "j5", 160: "late"}
     starts: dict[int, tuple[Any, ...]] = {157: ("late", 1, 2)}
-    if rose:
-        ends |= {30: "one", 34: "two"}
-        starts |= {20: ("one", 1), 22: ("two", 2)}
+    if rose is not None:
+        ends |= {rose + 10: "one", rose + 14: "two"}
+        starts |= {rose: ("one", 1), rose + 2: ("two", 2)}
     asleep = []
     for bin_ in range(1, 165):
         events = [Finished(JobId(ends[bin_]), 1)] if bin_ in ends else []

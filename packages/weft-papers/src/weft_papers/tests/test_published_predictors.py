@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,6 +96,16 @@ def test_qssf_keeps_its_first_estimate_unless_refreshed() -> None:
 
     assert left(frozen, job("w")) == 100.0
     assert left(fresh, job("w")) == 200.0
+
+
+def test_qssf_forgets_the_names_that_ended_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_papers.qssf.predictor.MOST_NAMES", 2)
+    qssf = QssfPredictor(refresh=True)
+    for name, ran in (("train", 100.0), ("eval", 300.0), ("train", 200.0), ("probe", 900.0)):
+        qssf.learn(ended(job("a", 1, "ann", name), ran))
+
+    assert left(qssf, job("x", 1, "ann", "train")) == 150.0
+    assert left(qssf, job("y", 1, "ann", "eval")) == 400.0  # of all that is still known
 
 
 @pytest.mark.parametrize(
@@ -249,6 +260,32 @@ def test_a_tree_is_grown_at_twenty_ends_and_again_when_there_are_a_fifth_more() 
             )
 
     assert sorted(set(grown)) == [20, 24, 29, 35]
+
+
+def test_a_part_of_more_gpus_counts_as_fewer() -> None:
+    groups = PaiGroup()
+    for i in range(24):
+        small = group(f"g{i}", 2 if i % 2 else 4, f"u{i}")
+        groups.learn(ended(small, 100.0 if i % 2 else 1_600.0))
+
+    new = group("new", 4, "new")
+    estimates = [
+        groups.estimate(replace(new, demand=Demand(4, share=share))) for share in (0.5, 1.0)
+    ]
+
+    assert estimates == pytest.approx([100.0, 1_600.0])
+
+
+def test_a_tree_is_grown_from_the_latest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft_papers.pai.group.MOST", 30)
+    groups = PaiGroup()
+    for i in range(70):
+        groups.learn(ended(group("a"), 100.0 if i < 35 else 10_000.0))
+
+    # After the first 30 a tree is due after each six more: the last one at 65, from 30 of the 60
+    # ends that are kept.
+    assert len(groups.save()["ends"]) == 60
+    assert groups.estimate(group("a")) == pytest.approx(10_000.0)
 
 
 def test_pai_history_counts_no_window_below_one() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.knowledge.knowledge import Knowledge
-from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Tier
 from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.state import State
+from weft.frozen import frozen
 from weft.policies.fifo import Fifo
 from weft_papers.gfs.history import GfsMemory, PromisedHour, SpotRun
 from weft_papers.gfs.quota import (
@@ -165,10 +168,10 @@ def cluster_with(
     now: float,
     *held: tuple[Job, int, int],
     waiting: tuple[Job, ...] = (),
-    cluster: str = "2x4:v100",
+    cluster: str | Cluster = "2x4:v100",
 ) -> View:
-    """Jobs on devices of nodes of 4, by node and mask, and jobs that wait."""
-    state = State(parse_cluster(cluster))
+    """Jobs on devices of nodes, by node and mask, and jobs that wait."""
+    state = State(parse_cluster(cluster) if isinstance(cluster, str) else cluster)
     for job, node, mask in held:
         state.fold(job.submitted, Submitted(job))
         on = Allocation((state.free.slice_of(node, mask),))
@@ -187,6 +190,20 @@ def known(usage: float, now: float, runs: dict[str, float] | None = None) -> Gfs
         for job, since in (runs or {}).items()
     }
     return GfsMemory(usage={hour: {"vision@v100": usage} for hour in hours}, runs=began)
+
+
+@frozen
+class PlacedOn:
+    """Starts whatever waits on one node."""
+
+    node: NodeId
+    about: About = Fifo().about
+
+    def decide(self, view: View) -> Plan:
+        at = view.cluster.index[self.node]
+        rows = np.flatnonzero(view.waiting()).tolist()
+        jobs = [view.job(row) for row in rows]
+        return Plan({j.id: Allocation((view.free.slice(at, j.demand.gpus),)) for j in jobs})
 
 
 def started(plan: Plan) -> set[str]:
@@ -412,6 +429,49 @@ def test_a_spot_job_goes_where_least_is_free_then_where_spot_jobs_are(
 
         assert on is not None
         assert on.slices[0].node == view.cluster.nodes[node].id
+
+
+def test_however_many_spot_jobs_are_beside_it_a_spot_job_goes_where_least_is_free() -> None:
+    now = 40 * HOUR
+    held = [(spot(f"b{i}", 1), 1, 1 << i) for i in range(4)]
+    view = cluster_with(
+        now, (firm("a", 5), 0, 0b11111), *held, waiting=(spot("s", 1),), cluster="2x8:v100"
+    )
+    there = SpotRun("v100", (view.cluster.nodes[1].id,), now - 60.0)
+    memory = replace(known(0.0, now), runs={job.id: there for job, _, _ in held})
+
+    on = Gfs(Fifo()).decide(replace(view, memory=memory)).changes[JobId("s")]
+
+    assert on is not None
+    assert on.slices[0].node == view.cluster.nodes[0].id
+
+
+@pytest.mark.parametrize(("cores", "goes_to"), [(16.0, 0), (8.0, 1)])
+def test_a_spot_job_goes_only_where_it_has_as_many_cores(cores: float, goes_to: int) -> None:
+    """The policy inside chose a node with four cores for each GPU."""
+    now, machines = 40 * HOUR, parse_cluster("2x4:v100").nodes
+    cluster = Cluster(
+        tuple(replace(n, cpus=c) for n, c in zip(machines, (cores, 16.0), strict=True))
+    )
+    beside = (firm("a", 2), 0, 0b0011)
+    view = cluster_with(now, beside, waiting=(spot("s", 2),), cluster=cluster)
+    inner = PlacedOn(cluster.nodes[1].id)
+
+    on = Gfs(inner).decide(replace(view, memory=known(0.0, now))).changes[JobId("s")]
+
+    assert on is not None
+    assert on.slices[0].node == cluster.nodes[goes_to].id
+
+
+def test_a_policy_that_chooses_nodes_itself_is_left_its_choice() -> None:
+    now = 40 * HOUR
+    view = cluster_with(now, (firm("a", 2), 0, 0b0011), waiting=(spot("s", 2),))
+    inner = PlacedOn(view.cluster.nodes[1].id, about=replace(Fifo().about, ties=Ties.NONE))
+
+    on = Gfs(inner).decide(replace(view, memory=known(0.0, now))).changes[JobId("s")]
+
+    assert on is not None
+    assert on.slices[0].node == view.cluster.nodes[1].id
 
 
 def test_an_eviction_of_the_last_hour_weighs_more_than_three_of_today() -> None:

@@ -378,6 +378,13 @@ def test_the_least_of_a_pipeline_is_the_least_of_the_job_in_whole_replicas() -> 
     assert held == {"deep": 4, "other": 4}
 
 
+def test_a_job_gets_nothing_of_a_kind_on_which_it_cannot_run() -> None:
+    view = queue(8, (elastic("a"), 100.0))
+    nowhere = Told(np.zeros((1, 8)), unit=0.0)
+
+    assert not Optimus().decide(with_knowledge(view, beliefs=nowhere)).changes
+
+
 def test_rigid_jobs_are_served_whole_in_queue_order() -> None:
     view = view_of(8, ("a", 4, 10.0), ("b", 8, 10.0), ("c", 2, 10.0))
 

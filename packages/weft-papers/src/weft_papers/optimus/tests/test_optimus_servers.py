@@ -18,7 +18,7 @@ from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
-from weft.formulas.training.tasks import Ratios, Task, Tasks
+from weft.formulas.training.tasks import Ratios, Task, Tasks, tasks_of
 from weft.perf.training.layered import ModelLayer, Network, even, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
@@ -213,6 +213,41 @@ def test_links_are_counted_for_running_jobs() -> None:
     assert place_evenly(hungry, 1, 1, room, "v100") is None
     room.give(job, on)
     assert room.left[0, 3] == pytest.approx(25.0)
+
+
+def test_the_tasks_of_a_job_are_dealt_evenly_to_its_nodes() -> None:
+    # Two of each on two nodes of three cores: filled in turn the first would get two servers.
+    asked = job("a", most_cpus=4.0)
+    view = with_knowledge(view_of(cluster(2, 4, 3.0), asked), training=PORT)
+
+    on = view.after(Optimus().decide(view))[asked.id]
+
+    tasks = tasks_of(asked)
+    assert tasks is not None
+    assert tasks.split(on) == ((1, 1), (1, 1))
+
+
+def test_what_tasks_of_running_jobs_take_of_links_is_not_left() -> None:
+    asked = job("a", worker_gbps=3.0, server_gbps=4.0)
+    state = State(cluster(2, 4, 16.0))
+    state.fold(0.0, Submitted(asked))
+    tasks = tasks_of(asked)
+    assert tasks is not None
+    on = place_evenly(tasks, 2, 1, NodeRemainder(view_of(state.cluster), 25.0), "v100")
+    assert on is not None
+    state.fold(0.0, Decided(1, {asked.id: on}))
+    view = replace(view_of(state.cluster), table=state.table, free=state.free)
+
+    assert NodeRemainder(view, 25.0).left[:, 3].tolist() == [25.0 - 2 * 3.0 - 4.0, 25.0]
+
+
+def test_a_job_may_have_more_servers_than_workers() -> None:
+    narrow = replace(job("a"), demand=Demand(1, min=1, max=2))
+    view = with_knowledge(view_of(cluster(1, 9, 12.0), narrow), training=PORT)
+
+    servers, workers = servers_held(view)["a"]
+
+    assert servers > 2 >= workers
 
 
 def test_jobs_of_few_tasks_are_placed_first() -> None:

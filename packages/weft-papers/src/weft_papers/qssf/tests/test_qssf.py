@@ -72,6 +72,25 @@ def test_a_tree_splits_where_least_is_left_and_stops_at_its_depth_and_size() -> 
     assert [follow(twice, np.array([at])) for at in (2.5, 2.6, 6.5, 6.6)] == [0.0, 1.0, 9.0, 10.0]
 
 
+def test_no_other_split_leaves_less_of_the_squared_error() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        x, y = rng.integers(0, 6, (30, 2)).astype(float), rng.lognormal(0.0, 1.5, 30)
+        least, tree = 3, grow(x, y, depth=1, least=3)
+        assert isinstance(tree, Split)
+
+        errors = {}
+        for feature in (0, 1):
+            for value in np.unique(x[:, feature]):
+                low = x[:, feature] <= value
+                if least <= low.sum() <= 30 - least:
+                    parts = (y[low], y[~low])
+                    errors[feature, value] = sum(len(part) * part.var() for part in parts)
+
+        left = x[:, tree.feature] <= tree.threshold
+        assert (tree.feature, x[left, tree.feature].max()) == min(errors, key=errors.__getitem__)
+
+
 def test_equal_values_of_a_feature_are_not_split_and_the_telling_feature_is_taken() -> None:
     x = np.array([[0, 5], [0, 5], [0, 6], [0, 6], [1, 5], [1, 6]], dtype=float)
     y = np.array([0.0, 1.0, 4.0, 5.0, 0.0, 5.0])

@@ -327,6 +327,47 @@ def test_who_gains_most_with_its_first_gpu_starts_first() -> None:
     assert divide(4, table, loose("late", 2), loose("early"), firm) == {"firm": 3, "early": 1}
 
 
+def firm(name: str, gpus: int, most: int) -> Job:
+    plans = (Execution(zero=2),)
+    return Job(JobId(name), demand=Demand(gpus, 1, most), model=name, plans=plans)
+
+
+def test_a_promise_is_kept_by_a_size_that_is_hardly_slower() -> None:
+    # It asked for two GPUs, which are half a percent faster than one; three are twice as fast.
+    table = PlanTable(
+        [*curve("firm", 1.0, 0.995, 0.5), *curve("next", 1.0, 0.5)], {"firm": 12, "next": 12}
+    )
+
+    assert divide(2, table, firm("firm", 2, 3), firm("next", 1, 2)) == {"firm": 1, "next": 1}
+
+
+def test_where_no_size_keeps_a_promise_the_fastest_comes_closest() -> None:
+    # The promise is of the new kind; on two old GPUs it has four fifths of that, on one two.
+    old = [
+        Measured("late", "old", Execution(n, zero=2), 1, n, seconds)
+        for n, seconds in ((1, 2.5), (2, 1.25))
+    ]
+    table = PlanTable([*curve("late", 1.0), *curve("early", 1.0), *old], {"late": 12, "early": 12})
+    view = with_knowledge(
+        view_of(parse_cluster(f"1x1:{KIND}+1x2:old"), firm("early", 1, 1), firm("late", 1, 2)),
+        beliefs=OwnPlans(table),
+        plans=KnownPlans(table),
+    )
+
+    after = view.after(Rubick().decide(view))
+
+    held = {job: (view.cluster.kind_of(on), on.gpus) for job, on in after.items()}
+    assert held == {"early": (KIND, 1), "late": ("old", 2)}
+
+
+def test_no_job_gets_more_than_the_most_there_may_be() -> None:
+    grows = Job(JobId("grows"), demand=Demand(1, 1, 128))
+    view = with_knowledge(view_of("16x8:v100", grows), beliefs=LinearBeliefs())
+
+    assert view.after(Rubick().decide(view))[grows.id].gpus == 64
+    assert view.after(Rubick(max_gpus=8).decide(view))[grows.id].gpus == 8
+
+
 @pytest.mark.parametrize(
     ("runs", "comes", "stopped"),
     [

@@ -109,6 +109,9 @@ def test_a_checkpoint_holds_equal_content_once() -> None:
     assert saved.size_gb(8) == 25.5
     assert saved.save_s(8) == 12.75
     assert saved.move_s(8) == 5.0 + 2 * 12.75 + 20.0
+    # Two nodes write half each.
+    assert saved.save_s(8, nodes=2) == 12.75 / 2
+    assert saved.move_s(8, nodes=2) == 5.0 + 12.75 + 20.0
 
 
 def test_only_replicas_of_one_shard_share_devices() -> None:
@@ -369,6 +372,14 @@ def test_what_is_remembered_is_no_longer_than_the_window() -> None:
 
     assert isinstance(memory, SingularityMemory)
     assert len(memory.held[JobId("a")]) <= 40
+
+
+def test_a_job_has_held_nothing_since_it_came_and_what_it_holds_is_remembered() -> None:
+    view = view_of("1x8:v100", job("a", 8))
+
+    first = Singularity().decide(replace(view, now=100.0)).memory
+
+    assert first == SingularityMemory({JobId("a"): ((0.0, 0.0), (100.0, 8.0))})
 
 
 def test_of_two_standard_jobs_the_one_that_lacks_more_runs() -> None:

@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.cluster import Cluster, Node
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.formulas.training.tasks import Ratios, SigmoidUtility, Task, Tasks, tasks_of
@@ -21,7 +21,7 @@ from weft.testing import cluster_of, view_of, with_knowledge
 from weft.testing.build import FixedPredictor
 from weft.traces.options import DrawRequest
 from weft.traces.synthetic.training import SERVERS
-from weft_papers.smd.knapsack import KnapsackItems, choose
+from weft_papers.smd.knapsack import KnapsackItems, _optimum, _Problem, approximate, choose
 from weft_papers.smd.policy import SizeSearch, Smd, offers_of
 from weft_papers.smd.sum_of_ratios import Inner, _points, by_grid, by_scan
 from weft_papers.tests.training_ports import NoTraining, tasks_held
@@ -106,6 +106,51 @@ def test_the_knapsack() -> None:
 
     assert chosen == [0, 2]
     assert offers.worth[chosen].sum() == 15.5
+
+
+def draw_offers(seed: int, jobs: int = 7, sizes: int = 3) -> tuple[KnapsackItems, np.ndarray]:
+    """Sizes of some jobs, of which each fits alone; worth in steps, so that some are equal."""
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(jobs), sizes)
+    need = rng.integers(1, 9, (jobs * sizes, 2)).astype(float)
+    worth = np.ceil(need.sum(axis=1) * rng.uniform(0.5, 2.0, jobs * sizes)) / 16.0
+    return KnapsackItems(owner, worth, need), np.array([14.0, 18.0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_with_one_fixed_is_the_same_for_all_at_once(seed: int) -> None:
+    problem = _Problem(*draw_offers(seed))
+
+    alone = [problem.bound_with((i,)) for i in range(len(problem.offers))]
+
+    assert problem.single_bounds().tolist() == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_fixed_first_finds_the_optimum_where_all_of_it_is_tried(seed: int) -> None:
+    """No set that may win is passed over: with as many fixed as there are jobs one is the best."""
+    offers, room = draw_offers(seed, jobs=4)
+    best = offers.worth[_optimum(offers, room)].sum()
+
+    fixed = [approximate(offers, room, count, None) for count in range(5)]
+
+    worths = [offers.worth[chosen].sum() for chosen in fixed]
+    assert worths == sorted(worths)
+    assert worths[-1] == pytest.approx(best)
+    assert all((offers.need[chosen].sum(axis=0) <= room + 1e-9).all() for chosen in fixed)
+    assert all(len({*offers.owner[chosen]}) == len(chosen) for chosen in fixed)
+
+
+def test_to_fix_one_job_finds_more_than_to_fix_none() -> None:
+    drawn = [draw_offers(seed) for seed in range(20)]
+
+    without, with_job = (
+        [offers.worth[approximate(offers, room, fixed, 16)].sum() for offers, room in drawn]
+        for fixed in (0, 1)
+    )
+
+    assert all(more >= fewer - 1e-9 for fewer, more in zip(without, with_job, strict=True))
+    assert sum(with_job) > sum(without) + 1e-6
 
 
 # ---- the policy
@@ -250,6 +295,22 @@ def test_half_a_device_beside_another_half_is_room_for_a_job_that_asks_for_one()
     plan = Smd().decide(replace(base, table=state.table, free=state.free, now=60.0))
 
     assert set(plan.changes) == {second.id}
+
+
+def test_where_not_all_that_were_chosen_have_a_place_worth_for_each_part_of_room_decides() -> None:
+    # Half a device is left, which counts as one: both are chosen, and one of them has a place.
+    state = State(machines((1, 8.0)))
+    worths = {"runs": (0.5, 1.0), "half": (0.5, 10.0), "quarter": (0.25, 9.0)}
+    for name, (share, worth) in worths.items():
+        hints = {"worth": worth, "haste": 0.001, "target_s": 1e6}
+        state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(1, share=share), hints=hints)))
+    on = Allocation((Slice(NodeId("n0"), (0,), 0.0, 0.0),), Sharing(share=0.5))
+    state.fold(0.0, Decided(1, {JobId("runs"): on}))
+    base = with_knowledge(view_of(state.cluster), predictor=FixedPredictor([600.0] * 3))
+
+    plan = Smd().decide(replace(base, table=state.table, free=state.free, now=60.0))
+
+    assert set(plan.changes) == {"quarter"}
 
 
 def test_links_limit_what_a_node_holds() -> None:

@@ -54,7 +54,7 @@ def what_if(
         float | None,
         typer.Option(
             help="Seconds of CPU time that the service may use; a replay that needs more is "
-            "left out. Default: 20.",
+            "left out. Default: 100.",
             metavar="SECONDS",
             min=0.1,
         ),

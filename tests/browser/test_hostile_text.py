@@ -123,6 +123,8 @@ def parts(client: httpx.Client) -> dict[str, str]:
     wait_until(
         lambda: {client.get(f"{API}/jobs/{job}").json()["state"] for job in jobs} == {"succeeded"}
     )
+    failed = submit(client, command=["false"], name=NAME, user=NAME)
+    wait_until(lambda: client.get(f"{API}/jobs/{failed}").json()["state"] == "failed")
     submit(client, command=["sleep", "600"], name=NAME, gpus=2)
     submit(client, command=["true"], name=NAME, gpus=2)
     (node,) = client.get(f"{API}/nodes").json()["nodes"]
@@ -132,6 +134,7 @@ def parts(client: httpx.Client) -> dict[str, str]:
 def use(view: str, page: Page) -> None:
     """Ask for what a view shows only then."""
     if view == "cluster":
+        expect(page.get_by_role("region", name="What needs you")).to_contain_text(IMAGE)
         page.get_by_role("application").focus()
         page.get_by_role("application").press("End")
         expect(page.locator(".tip")).to_contain_text(IMAGE)

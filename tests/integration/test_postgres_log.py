@@ -94,7 +94,10 @@ def draw(rng: random.Random) -> Callable[[Any], Any]:
             lambda store: store.ended.beginning(str(job)[:1], limit, tenant=tenant),
             lambda store: store.ended.apps("app", limit, tenant=tenant),
             lambda store: store.ended.latest(limit, tenant=tenant, user=user),
-            lambda store: store.ended.first_since(seq / 2),
+            lambda store: (
+                store.ended.first_since(seq / 2),
+                store.ended.ended_since(seq / 2, "failed", limit),
+            ),
         ]
     )
 

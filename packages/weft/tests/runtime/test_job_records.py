@@ -105,6 +105,10 @@ def test_counts_and_the_active_are_those_of_a_scan(ended: EndedJobs, steps: list
     for tenant in (ALL, "t0", "t1"):
         counted = {word: len(scan.after(-1, tenant, word, 0.0)) for word in ENDED}
         assert records.counts(tenant) == counted
+    late = [record.job.id for record in records.ended_since(1.0, "failed", 1000)()]
+    assert sorted(late) == sorted(scan.after(-1, ALL, "failed", 0.0))
+    assert len(records.ended_since(1.0, "failed", 2)()) == min(len(late), 2)
+    assert records.ended_since(2.0, "failed", 1000)() == []
     assert [*records.active] == [name for name, (_, how, _) in scan.jobs.items() if not how]
     assert len(records) == len(scan.jobs)
     again = JobRecords(records.live.values(), ended)
@@ -130,6 +134,24 @@ def test_a_record_that_was_shelved_is_read_back_as_it_was(ended: EndedJobs) -> N
     assert ended.beginning("a", 5) == ended.latest(5, tenant="a", user="ann") == ["a:x"]
 
 
+def test_the_last_that_failed_are_read_in_order_of_their_end(ended: EndedJobs) -> None:
+    ended.reset(0, ())
+    ends = {"a": 30.0, "b": 10.0, "c": 20.0, "d": 5.0}
+    rows = [
+        row_of(JobRecord(Job(JobId(name)), 1.0, "failed", ended=at, number=number))
+        for number, (name, at) in enumerate(ends.items())
+    ]
+    ended.put(rows)
+    records = JobRecords(ended=ended, following=len(rows))
+
+    def read(at: float, outcome: str, limit: int) -> list[str]:
+        return [record.job.id for record in records.ended_since(at, outcome, limit)()]
+
+    assert read(10.0, "failed", 9) == ["b", "c", "a"]
+    assert read(10.0, "failed", 2) == ["c", "a"]
+    assert read(0.0, "succeeded", 9) == []
+
+
 def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> None:
     """Not one question reads rows that it does not answer with."""
     store = SqliteStore(tmp_path / "events.db")
@@ -148,6 +170,7 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
             store.ended.latest(3, tenant=tenant, user=user)
     store.ended.first_since(3.0)
     store.ended.oldest(3)
+    store.ended.ended_since(3.0, "failed", 3)
     db.set_trace_callback(None)
 
     plans = [row[3] for words in asked for row in db.execute(f"EXPLAIN QUERY PLAN {words}")]

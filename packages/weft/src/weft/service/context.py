@@ -26,6 +26,7 @@ from weft.service.budget.turns import LoopTurns
 from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_names import JobNames
 from weft.service.jobs.what_if_work import QueueForecast
+from weft.service.needs_reader import NeedsReader
 from weft.service.notify.webhooks import Hooks
 from weft.service.responses.answers import Problem
 from weft.service.streams.event_json import Rendered
@@ -85,6 +86,7 @@ class Context:
     forecast: QueueForecast = field(init=False)
     timeline: TimelineReader = field(init=False)
     verdicts: Verdicts = field(init=False)
+    needs: NeedsReader = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
     searches_over: dict[str, str] = field(default_factory=dict)
 
@@ -96,6 +98,7 @@ class Context:
         self.forecast = QueueForecast(self.work.forecast)
         self.timeline = TimelineReader(self.live.driver)
         self.verdicts = Verdicts(self.live.settings, self.work.judge)
+        self.needs = NeedsReader(self.live, self.verdicts, self.watchdog)
 
     @property
     def limits(self) -> TenantLimits:

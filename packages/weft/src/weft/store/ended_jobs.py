@@ -133,6 +133,15 @@ class EndedTable:
         )
         return rows[0][0] if rows else None
 
+    def ended_since(self, at: float, outcome: str, limit: int) -> list[EndedJob]:
+        rows = self._reading.ask(
+            # Not by the index of outcomes: that has all years, and this is about the last day.
+            f"SELECT {COLUMNS} FROM ended_jobs WHERE ended >= ? AND outcome || '' = ?"  # noqa: S608
+            " ORDER BY ended DESC, job DESC LIMIT ?",
+            (at, outcome, limit),
+        )
+        return [EndedJob(*row) for row in rows]
+
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Count ended jobs of each tenant and outcome."""
         rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")

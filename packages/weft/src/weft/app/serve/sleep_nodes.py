@@ -124,6 +124,11 @@ class SleepNodes(Repeated):
         return node in sleeper.booting
 
     @property
+    def away(self) -> set[str]:
+        """Nodes that sleep or boot, which are drained for that alone."""
+        return {*self.sleeper.asleep, *self.sleeper.booting}
+
+    @property
     def pause_s(self) -> float:
         """Seconds between polls, so that the cluster's time between them is always equal."""
         return max(EVERY_S / self.driver.engine.speed, LEAST_S)
@@ -171,6 +176,5 @@ class SleepNodes(Repeated):
 
     def _write(self) -> None:
         if self.folder is not None:
-            names = [*self.sleeper.asleep, *self.sleeper.booting]
-            names += [NodeId(f"{DRAINED}{node}") for node in self._drained]
+            names = [*sorted(self.away), *(f"{DRAINED}{node}" for node in self._drained)]
             write_private(self.folder / FILE, names)

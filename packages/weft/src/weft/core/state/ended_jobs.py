@@ -81,6 +81,10 @@ class EndedJobs(Protocol):
         """The number of the first row that was submitted at `at` or later."""
         ...
 
+    def ended_since(self, at: float, outcome: str, limit: int) -> list[EndedJob]:
+        """Rows of jobs that ended so at `at` or later, the last first."""
+        ...
+
     def counts(self) -> Mapping[tuple[str, str], int]:
         """The number of rows of each tenant and outcome."""
         ...
@@ -148,6 +152,10 @@ class EndedInMemory:
         return next(
             (ended_job.number for ended_job in self._ordered() if ended_job.submitted >= at), None
         )
+
+    def ended_since(self, at: float, outcome: str, limit: int) -> list[EndedJob]:
+        rows = (row for row in self._rows.values() if row.outcome == outcome and row.ended >= at)
+        return sorted(rows, key=lambda row: (row.ended, row.job), reverse=True)[:limit]
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         return Counter((ended_job.tenant, ended_job.outcome) for ended_job in self._rows.values())

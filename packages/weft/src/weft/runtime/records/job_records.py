@@ -202,6 +202,19 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
         return read
 
+    def ended_since(self, at: float, outcome: str, limit: int) -> Callable[[], list[JobRecord]]:
+        """A function that reads which jobs ended so at `at` or later: the last ones, in order."""
+        live = (self.live[job] for job in [*self.leaving, *self.done])
+        late = [job for job in live if job.outcome == outcome and (job.ended or 0.0) >= at]
+
+        def read() -> list[JobRecord]:
+            rows = self.ended.ended_since(at, outcome, limit)
+            records = {row.job: record_of(row) for row in rows}
+            records |= {record.job.id: record for record in late}
+            return sorted(records.values(), key=lambda record: record.ended or 0.0)[-limit:]
+
+        return read
+
     def counts(self, tenant: str = ALL) -> Mapping[str, int]:
         """The number of jobs that ended in each way."""
         return {

@@ -9,6 +9,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.frozen import frozen_by_name
 from weft.service.responses.job_row import (
     GpuHealth,
+    JobName,
     JobRow,
     Measurements,
     MetricValue,
@@ -438,3 +439,43 @@ class BatchJobs:
     submit: list[BatchJobToSubmit]
     cancel: list[str]
     left: int
+
+
+NeedKind = Literal[
+    "service",
+    "judge",
+    "node",
+    "deadline",
+    "slowdown",
+    "failing",
+    "failed",
+    "memory",
+    "idle",
+    "quota",
+]
+
+
+@frozen_by_name
+class Need:
+    """A thing that needs a person: `text` says what is wrong and `step` what to do about it.
+
+    `count` are the jobs, nodes or findings it is about, of which `jobs` and `nodes` name a few;
+    `about` is what the jobs have in common. It is of no tenant where it is about the cluster.
+    """
+
+    kind: NeedKind
+    tenant: str
+    text: str
+    step: str
+    count: int = 1
+    about: str = ""
+    jobs: list[JobName] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+
+
+@frozen_by_name
+class Needs:
+    """Things that need a person, the gravest first, some of each kind; `more` are left out."""
+
+    needs: list[Need]
+    more: int

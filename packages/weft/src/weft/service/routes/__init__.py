@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from weft.service.routes.cluster import cluster, events, health, metrics, timeline, what_if
+from weft.service.routes.cluster import cluster, events, health, metrics, needs, timeline, what_if
 from weft.service.routes.jobs import (
     artifacts,
     batches,
@@ -39,6 +39,7 @@ API: tuple[APIRouter, ...] = (
     sessions.router,
     slurm_client.router,
     cluster.router,
+    needs.router,
     events.router,
     timeline.router,
     accounting.router,

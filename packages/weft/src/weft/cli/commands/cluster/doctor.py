@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -78,7 +79,7 @@ def check_service(client: ServiceClient) -> Iterator[DoctorFinding]:
 
     from weft.cli.connect.client import RequestRefused, ServiceUnreachable
     from weft.core.errors import WeftError
-    from weft.service.responses.answers import ClusterAnswer, Health, Nodes, Readiness
+    from weft.service.responses.answers import ClusterAnswer, Health, Needs, Nodes, Readiness
 
     try:
         health = client.health(Health, "/healthz")
@@ -107,6 +108,10 @@ def check_service(client: ServiceClient) -> Iterator[DoctorFinding]:
     text = f"{len(nodes) - len(down)} of {len(nodes)} up"
     text += f"; not: {', '.join(down)}" if down else ""
     yield DoctorFinding("nodes", "note" if down else "ok", f"{health.engine}: {text}")
+    with suppress(RequestRefused):  # an older service
+        for need in client.get(Needs, "/needs").needs:
+            if need.kind != "service":  # its parts are above
+                yield DoctorFinding(need.kind, "note", f"{need.text}. {need.step}")
 
 
 def _port(url: str) -> DoctorFinding:

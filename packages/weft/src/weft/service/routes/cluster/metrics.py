@@ -17,6 +17,7 @@ from weft.service.access.redaction import mask, secrets_of
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.replies import HttpProblem
 from weft.service.jobs.job_view import JobView, goodput_of
+from weft.service.needs import count_needs
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 
 router = APIRouter(tags=["metrics"])
@@ -48,7 +49,11 @@ async def prometheus(
         raise HttpProblem(
             403, "metrics cover all tenants", "use a token of an admin or viewer of '*'"
         )
-    text = "\n".join([*_lines(service), *_measured(service, {*names})]) + "\n"
+    needs = count_needs(await service.needs.read())
+    people = _metric(
+        "needs", "gauge", "Jobs, nodes and findings that need a person.", "kind", needs
+    )
+    text = "\n".join([*_lines(service), *people, *_measured(service, {*names})]) + "\n"
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -10,6 +10,7 @@ import { Stream } from "../stream.js";
 import { useTheme } from "../theme.js";
 import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
+import { Needs } from "./needs.js";
 
 const LOOKED_MS = 350;
 const PAINTS = [
@@ -36,6 +37,7 @@ export function ClusterView({ route }) {
   const find = route.query.q || "";
   const waiting = [...store.jobs.values()].filter((job) => WAITING.has(job.state));
   return html`
+    <${Needs} />
     <div class="columns">
       <div class="stack">
         <${Panel} title=${`${theDevice()}s`} level=1 end=${html`

@@ -93,7 +93,7 @@ function DecisionCard({ decision }) {
   return html`<article class="policy-card">
     <div class="line"><h3>Decision ${number(decision.number)}</h3><span class="dim small">${clock(decision.at)}</span>
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
-      ${gap != null && html`<span class="dim small">at most ${percent(gap < 5e-4 ? 0 : gap)} below the optimum</span>`}
+      ${gap != null && html`<span class="dim small">${gap < 5e-4 ? "no better plan exists by the policy's own measure" : `another plan could be up to ${percent(gap)} better by the policy's own measure`}</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
     ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
     <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${startsLike(move) ? move.why : html`${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`}</li>`)}</ul>

@@ -23,6 +23,8 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from tests.ports import free_port
+from tests.waiting import read_address
 
 from weft.app.search.halving import find_behind, rungs, values_at
 from weft.app.search.space import Range, Space, Value, choose
@@ -37,7 +39,6 @@ SPACE: Space = {
 }
 BATCH = 64
 PAUSE_S = 0.3  # of an epoch in a service
-PORT = 18_461
 
 
 def train(point: dict[str, Value], data: Any) -> Iterator[float]:
@@ -182,13 +183,16 @@ def search_in_service(policy: str, kind: str, trials: int) -> dict[str, float]:
         (x, y), (held_x, held_y) = digits()
         np.savez(f"{folder}/digits.npz", x0=x, y0=y, x1=held_x, y1=held_y)
         serve = ["serve", "--engine", f"local:cpu=true,slots={DEVICES}", "--policy", policy]
-        words = [*serve, "--state", f"{folder}/state", "--port", f"{PORT}"]
+        words = [*serve, "--state", f"{folder}/state", "--port", f"{free_port()}"]
         with (Path(folder) / "service.log").open("w") as log:
             service = subprocess.Popen(
-                [sys.executable, "-m", "weft", *words], stdout=log, stderr=log
+                [sys.executable, "-m", "weft", *words],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
             )
         try:
-            client = Client(f"http://127.0.0.1:{PORT}")
+            client = Client(read_address(service))
             values = ",".join(f"{name}=${{{name}}}" for name in SPACE)
             command = [sys.executable, "-m", "benchmarks.searches", "--point", values]
             space = {

@@ -11,7 +11,7 @@ CORE := $(VENV)/.core
 PROJECTS := $(wildcard packages/*/pyproject.toml)
 NATIVE := packages/weft/build_native.py $(wildcard packages/weft/src/weft/native/*.[ch] packages/weft/src/weft/node/memory/preload/*.[ch])
 # What needs no service of its own, no engine, browser or PyTorch; most tests of the rest wait for real jobs.
-FAST := packages/weft packages/weft-papers packages/weft-client tests/data tests/golden tests/house tests/policies tests/property
+FAST := packages/weft packages/weft-papers packages/weft-client tests/cli tests/data tests/golden tests/house tests/policies tests/property
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # A test that hangs prints all stacks and fails.
 PYTEST := $(BIN)/pytest -q --dist worksteal --timeout 900

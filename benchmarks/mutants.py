@@ -166,8 +166,9 @@ def find_tests(name: str) -> list[str]:
 
 
 def _is_quick(path: Path) -> bool:
-    """Of a single part, a policy or a paper; the others start whole services."""
-    return not path.is_relative_to(ROOT / "tests") or path.parent == ROOT / "tests" / "policies"
+    """Of a single part, a policy, a paper or a command; the others start whole services."""
+    tests = ROOT / "tests"
+    return not path.is_relative_to(tests) or path.parent in (tests / "policies", tests / "cli")
 
 
 def find_importers(module: str) -> list[str]:

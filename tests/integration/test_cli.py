@@ -151,6 +151,39 @@ def test_start_up_imports_nothing_heavy() -> None:
     assert not heavy & set(loaded)
 
 
+def test_reading_answers_loads_no_web_framework() -> None:
+    rooms = "weft.service.responses.answers, weft.service.responses.json_values"
+    code = f"import sys; import {rooms}; print(*sys.modules)"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert not {"fastapi", "pydantic", "starlette", "numpy"} & set(loaded)
+
+
+def test_the_solver_is_loaded_only_by_those_who_need_it() -> None:
+    code = "import sys, weft_papers.gavel.policy; print('highspy' in sys.modules)"
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert ran.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])
+def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(
+    forget: str, code: int
+) -> None:
+    lines = [
+        "from weft.cli import main",
+        "try: exec('raise KeyboardInterrupt')",
+        "except KeyboardInterrupt: pass",
+        forget,
+    ]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
+    assert ran.returncode == code
+
+
 def test_parts_and_who_stands_where_are_listed_within_80_columns() -> None:
     for what in (["part"], ["policy", "--where", "sharing,unknown-durations"]):
         done = weft("list", *what, columns=80)

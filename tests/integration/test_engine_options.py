@@ -14,8 +14,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
-from packages.weft.tests.cli.stand_in import Asked, StandIn, stand_in
 
+from tests.cli.stand_in import Asked, StandIn, stand_in
 from tests.waiting import until
 from weft.app.engine import build_engine
 from weft.core.errors import EngineError, InvalidConfig

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from typer.testing import CliRunner
 
 import weft
 from weft.bounds.average import BoundedJob, at_most, bound_average, halfway, part_of
-from weft.cli.main import cli
-
-ARGUMENTS = ["compare", "philly", "--cluster", "2x4:v100", "--jobs", "20", "-p", "fifo"]
 
 
 def job(at: float, gpus: float, seconds: float, kind: str = "v100") -> BoundedJob:
@@ -84,22 +78,3 @@ def test_jobs_that_tune_themselves_have_no_bound_and_it_is_said_why() -> None:
 
     assert not result.bounds
     assert "change their speed" in result["no_bound"]
-
-
-def test_the_bound_is_in_the_table_in_csv_and_in_json() -> None:
-    run = CliRunner().invoke
-
-    table = run(cli, [*ARGUMENTS, "--bound"], env={"COLUMNS": "80"}).output
-    rows = run(cli, [*ARGUMENTS, "--bound", "--csv", "--seeds", "2"]).output
-    whole = json.loads(run(cli, [*ARGUMENTS, "--bound", "--json"]).output)
-    without = json.loads(run(cli, [*ARGUMENTS, "--json"]).output)
-
-    assert "over bound" in table
-    assert "bound: no schedule without shared GPUs averages below" in table
-    assert max(map(len, table.splitlines())) <= 80
-    assert "bound,avg_jct_h," in rows
-    assert "fifo,jct_over_bound," in rows
-    ratio = whole["policies"]["fifo"]["avg_jct_h"] / whole["bound"]["avg_jct_h"]
-    assert whole["policies"]["fifo"]["jct_over_bound"] == pytest.approx(ratio)
-    assert ratio >= 1.0
-    assert "bound" not in without

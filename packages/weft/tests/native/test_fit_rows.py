@@ -51,7 +51,7 @@ def test_a_compiled_fit_leaves_nothing_behind() -> None:
     _, compiled = twins("fit_rows")
     rows = (FitRow(1, 1, 64, 0.1, 0.1), FitRow(2, 8, 64, 0.1, 0.2), (1, 1, 1))
     before = sys.getallocatedblocks()
-    for _ in range(3_000):
+    for _ in range(1_200):
         compiled(rows[:2])
         with suppress(TypeError):
             compiled(rows)

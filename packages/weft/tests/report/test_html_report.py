@@ -177,25 +177,6 @@ def test_files_are_called_by_their_name() -> None:
     assert "private" not in text
 
 
-def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
-    what = result(outcome(), outcome("srtf", 1.0, 2.0, 3.0))
-
-    for name in ("one", "two"):
-        write_report(what, tmp_path / name, title="Mine")
-
-    first, two = ((tmp_path / name).read_bytes() for name in ("one", "two"))
-    assert first == two
-    text = first.decode()
-    library = r'<script type="text/plain" id="plotly">(.*?)</script>'
-    own = re.sub(library, "", text, flags=re.DOTALL)
-    match = re.search(library, text, re.DOTALL)
-    assert "<title>Mine</title>" in own
-    assert not re.search(r"""(src|href|url\()\s*=?\s*["']?(https?:)?//""", own)
-    assert match is not None
-    assert "Plotly" in unpack(match[1])
-    assert len(first) < 2_000_000
-
-
 def test_a_missing_plotly_is_answered_with_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,11 +187,6 @@ def test_a_missing_plotly_is_answered_with_the_extra(
         write_report(result(outcome()), tmp_path / "report.html")
 
     assert caught.value.hint == "pip install 'weft[report]'"
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="cannot write the report"):
-        write_report(result(outcome()), tmp_path / "missing" / "report.html")
 
 
 def test_a_policy_keeps_its_colour() -> None:

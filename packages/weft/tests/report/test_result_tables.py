@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from functools import cache
 
 import pytest
 from rich.console import Console
@@ -12,17 +11,21 @@ from typer.testing import CliRunner
 import weft
 from weft.cli.main import cli
 from weft.formulas.statistics import differs, interval
-from weft.report.result_files import read_runs
 from weft.report.tables import result_tables
 from weft.report.units import duration, number, percent
 
 POLICIES = ["fifo", "fifo:backfill=true", "srtf"]
 
 
+@cache
+def compared(seeds: int) -> weft.Result:
+    return weft.compare("philly", POLICIES, "2x4:v100", jobs=20, seeds=seeds)
+
+
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("width", [80, 100])
 def test_every_policy_has_a_row_and_nothing_is_cut(width: int, seeds: int) -> None:
-    result = weft.compare("philly", POLICIES, "2x4:v100", jobs=20, seeds=seeds)
+    result = compared(seeds)
     tables = result_tables(result.outcomes, width)
 
     screen = Console(width=width, no_color=True)
@@ -48,9 +51,7 @@ def test_the_interval_is_of_pairs_and_not_of_means() -> None:
 
 
 def test_means_of_several_seeds_have_half_their_interval() -> None:
-    several, single = (
-        weft.compare("philly", ["fifo"], "2x4:v100", jobs=20, seeds=seeds) for seeds in (3, 1)
-    )
+    several, single = compared(3), compared(1)
     mean, half = several.interval("fifo", "utilization")
     screen = Console(width=500, no_color=True)
 
@@ -79,50 +80,7 @@ def test_half_an_interval_has_the_unit_of_its_mean(text: str, expected: str) -> 
     assert text == expected
 
 
-def test_csv_has_a_row_for_each_policy_and_metric_with_its_interval() -> None:
-    words = ["compare", "tiny-20", "-p", "fifo", "-p", "srtf", "--seeds", "2", "--csv"]
-    ran = CliRunner().invoke(cli, words)
-
-    header, *rows = ran.stdout.splitlines()
-    assert header == "policy,metric,mean,half_interval95,seeds"
-    assert "fifo,jobs,20.0,0.0,2" in rows
-    assert {row.split(",")[0] for row in rows} == {"fifo", "srtf"}
-    assert CliRunner().invoke(cli, [*words, "--json"]).exit_code == 2
-
-
 LOADS = ["compare", "tiny-20", "-p", "fifo", "-p", "srtf", "-q", "--loads", "0.7,1.5"]
-
-
-def test_loads_have_a_table_each_and_a_column_in_csv() -> None:
-    tables = CliRunner().invoke(cli, LOADS).stdout
-    header, *rows = CliRunner().invoke(cli, [*LOADS, "--csv"]).stdout.splitlines()
-
-    assert tables.count("tiny-20 on ") == 2
-    assert tables.index("offered load 0.70") < tables.index("offered load 1.50")
-    assert header == "load,policy,metric,mean,half_interval95,seeds"
-    assert [row for row in rows if ",fifo,jobs," in row] == [
-        "0.7,fifo,jobs,20,0.0,1",
-        "1.5,fifo,jobs,20,0.0,1",
-    ]
-
-
-def test_json_of_loads_is_a_list_that_can_be_verified(tmp_path: Path) -> None:
-    text = CliRunner().invoke(cli, [*LOADS, "--json", "--per-job"]).stdout
-    (tmp_path / "runs.json").write_text(text)
-
-    loads = json.loads(text)["loads"]
-    assert [each["load"] for each in loads] == [0.7, 1.5]
-    assert loads[0]["offered_load"] < loads[1]["offered_load"]
-    assert [run.name for run in read_runs(tmp_path / "runs.json")] == [
-        *("fifo load 0.7", "srtf load 0.7", "fifo load 1.5", "srtf load 1.5")
-    ]
-
-
-def test_reports_of_loads_have_names_of_their_own(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(cli, [*LOADS, "--report", str(tmp_path / "out.html")])
-
-    assert ran.exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out-0.7.html", "out-1.5.html"]
 
 
 @pytest.mark.parametrize("loads", ["0.7,", "0.7,many", "0.7,0.7", "0", "-1", "nan", "inf"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,14 +68,3 @@ def test_so_are_those_in_events_and_beside_texts_that_are_no_text() -> None:
 def test_only_answers_are_written() -> None:
     with pytest.raises(TypeError, match="object is no part of an answer"):
         plain(object())
-
-
-def test_reading_answers_loads_no_web_framework() -> None:
-    rooms = "weft.service.responses.answers, weft.service.responses.json_values"
-    code = f"import sys; import {rooms}; print(*sys.modules)"
-
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-
-    assert not {"fastapi", "pydantic", "starlette", "numpy"} & set(loaded)

@@ -37,7 +37,7 @@ def test_what_all_rows_share_is_not_counted_again_for_each_of_them(
 
 
 async def _watch_all() -> None:
-    live = Live(Settings(engine="simulated:cluster=1x8:a100,speed=1", policy="fifo"))
+    live = Live(Settings("simulated:cluster=1x8:a100,speed=1", policy="fifo", decide_in="service"))
     await live.open()
     hints = {"duration_s": 1e6}
     jobs = [Job(JobId(f"j{i}"), demand=Demand(1), hints=hints) for i in range(JOBS)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import combinations
 
 import numpy as np
@@ -109,14 +107,6 @@ def test_no_variables_is_no_trouble() -> None:
     assert maximise(np.zeros(0), nothing, np.ones(2)).value == 0.0
     with pytest.raises(NoSolution, match="without variables"):
         maximise(np.zeros(0), nothing, np.array([-1.0, 1.0]))
-
-
-def test_the_solver_is_loaded_only_by_those_who_need_it() -> None:
-    code = "import sys, weft_papers.gavel.policy; print('highspy' in sys.modules)"
-
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert ran.stdout.strip() == "False"
 
 
 def test_the_middle_of_answers_that_are_worth_the_same_touches_no_limit() -> None:

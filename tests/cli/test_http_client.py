@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from packages.weft.tests.cli.stand_in import stand_in
 
+from tests.cli.stand_in import stand_in
 from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
 from weft.core.errors import EngineError, InvalidConfig
 from weft.service.responses.answers import JobList, Made, Nodes

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 from packages.weft.tests.cli.jobs import job
-from packages.weft.tests.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
+from tests.cli.stand_in import StandIn, stand_in
 from weft.cli.connect import follow
 from weft.cli.main import cli
 from weft.service.responses.answers import JobList

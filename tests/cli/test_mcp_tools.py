@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from packages.weft.tests.cli.jobs import CLUSTER, job
-from packages.weft.tests.cli.stand_in import stand_in
 
+from tests.cli.stand_in import stand_in
 from weft.cli.commands.cluster.mcp import reply
 from weft.cli.connect.client import ServiceClient
 from weft.service.responses.answers import JobList

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from packages.weft.tests.cli.jobs import CLUSTER, NODES, PAGE, QUEUE, job
-from packages.weft.tests.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
+from tests.cli.stand_in import StandIn, stand_in
 from weft.cli.commands.jobs.job import interval
 from weft.cli.main import cli
 from weft.service.responses.answers import (
@@ -326,20 +324,6 @@ def test_a_check_of_the_state_has_no_marks_of_colour_in_its_words(tmp_path: Path
     printed = weft("state", "check", "--state", str(tmp_path / "none"), code=1).stdout
 
     assert printed.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
-
-
-@pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])
-def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(
-    forget: str, code: int
-) -> None:
-    lines = [
-        "from weft.cli import main",
-        "try: exec('raise KeyboardInterrupt')",
-        "except KeyboardInterrupt: pass",
-        forget,
-    ]
-    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
-    assert ran.returncode == code
 
 
 @pytest.mark.parametrize("word", ["ps", "ls", "queue", "squeue"])

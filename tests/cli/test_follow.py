@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from packages.weft.tests.cli.jobs import job
-from packages.weft.tests.cli.stand_in import Asked, stand_in
-from tests.clock import Clock
 
+from tests.cli.stand_in import Asked, stand_in
+from tests.clock import Clock
 from weft.cli.connect import follow
 from weft.cli.connect.client import ServiceClient, ServiceUnreachable
 from weft.cli.connect.follow import Follower, exit_code

@@ -1,6 +1,6 @@
 """Calls compiled functions with arguments that nobody should give them.
 
-    python -m packages.weft.tests.native.hostile_calls SEED COUNT
+    python -m tests.hostile.compiled_calls SEED COUNT
 
 A twin in Python that refuses has a compiled one that does. Whatever is given, neither runs for
 ever, and nothing is raised that only the interpreter itself may raise.

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 from packages.weft.tests.cli.jobs import CLUSTER, job
-from packages.weft.tests.cli.stand_in import stand_in
 
+from tests.cli.stand_in import stand_in
 from weft.cli.commands.cluster.demo import Show, what_next
 from weft.cli.connect.client import ServiceClient
 from weft.cli.job_files import demo_jobs

@@ -366,6 +366,7 @@ def soak(
     pause_s: float = 1.0,
     longest: int = 40,
     bed: Testbed = LOCAL,
+    report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Do `faults` bad things, let everything end, and check; what was seen.
 
@@ -380,6 +381,7 @@ def soak(
             while sum(it.faults.values()) < faults:
                 it.live(it.rng.uniform(0.0, pause_s))
                 it.fault()
+                report(f"{sum(it.faults.values())} faults, {len(it.submitted)} jobs accepted")
             it.insist({"do": "policy", "policy": "fifo"})
             for node in it.nodes:
                 it.insist({"do": "undrain", "node": node})  # a kill may have come before it
@@ -416,7 +418,12 @@ def main() -> None:
         bed = LOCAL if args.engine == "local" else stack.enter_context(TESTBEDS[args.engine]())
         temporary = tempfile.TemporaryDirectory(prefix="weft-soak-")
         folder = args.keep or Path(stack.enter_context(temporary)) / "soak"
-        print(json.dumps(soak(folder, args.faults, args.seed, bed=bed)))
+        seen = soak(folder, args.faults, args.seed, bed=bed, report=_to_stderr)
+        print(json.dumps(seen))
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

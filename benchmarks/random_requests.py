@@ -13,6 +13,7 @@ import argparse
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ LEFT_OUT = ("/events", "/watch", "/tokens", "/terminal", "/shell", "/ports/{port
 DEAR = ("/what-if", "/stream", "/explain", "/plan", "/queue", "/job-file")
 NAMES = ("gpus", "command", "run", "env", "sweep", "grid", "list", "after", "name", "id", "nodes")
 FIELDS = (*NAMES, "policy", "limits", "weights", "change", "text", "priority", "tenant", "hints")
+SHOWN_EACH = 1000  # requests: how it stands is reported
 TEXTS = ("", "a", "x" * 300, "\x00", "\ud800", "ä😀", "../..", "${x}", "1e999", "*", "@last", "%2e")
 NUMBERS = (0, -1, 1, 2**31, 2**63, 10**40, 1e308, -1e-300, float("inf"), float("nan"), 0.5)
 
@@ -66,19 +68,29 @@ def draw_request(rng: random.Random, jobs: list[str]) -> tuple[str, str, bytes, 
 ROUTES = routes()
 
 
-def fire(client: httpx.Client, count: int, seed: int) -> tuple[Counter[int], list[str]]:
+def fire(
+    client: httpx.Client, count: int, seed: int, report: Callable[[str], None] = lambda _: None
+) -> tuple[Counter[int], list[str]]:
     """How often each status came, and the requests that were answered with an error of ours."""
     rng = random.Random(seed)
     jobs = [job["id"] for job in client.get(f"{PREFIX}/jobs?limit=5").json()["jobs"]]
     seen: Counter[int] = Counter()
     wrong: list[str] = []
-    for _ in range(count):
+    for number in range(1, count + 1):
         method, path, body, headers = draw_request(rng, jobs)
         answer = client.request(method, path, content=body, headers=headers)
         seen[answer.status_code] += 1
         if answer.status_code >= 500 and not path.startswith("/health"):
             wrong.append(f"{method} {path} {body!r:.300}: {answer.status_code} {answer.text:.200}")
+            report(wrong[-1])
+        if number % SHOWN_EACH == 0:
+            report(f"{number} requests, {say(seen)}: {len(wrong)} answered with an error of ours")
     return seen, wrong
+
+
+def say(seen: Counter[int]) -> str:
+    """Each status, and how often it came."""
+    return ", ".join(f"{status}: {count}" for status, count in sorted(seen.items()))
 
 
 def main() -> None:
@@ -90,12 +102,10 @@ def main() -> None:
     service = Service(50, "fifo")
     client = service.begin()
     service.fill(client)
-    seen, wrong = fire(client, asked.count, asked.seed)
+    seen, wrong = fire(client, asked.count, asked.seed, lambda text: print(text, flush=True))
     client.close()
     service.end()
-    print(", ".join(f"{status}: {count}" for status, count in sorted(seen.items())))
-    print("\n".join(wrong[:20]))
-    print(f"{asked.count} requests, {len(wrong)} answered with an error of ours")
+    print(f"{asked.count} requests, {say(seen)}: {len(wrong)} answered with an error of ours")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,10 @@ UNSEEN: dict[str, dict[str, str]] = {
         "sleep": "always on",
         "wake_alone_s": "always the default",
     },
-    "ray": dict.fromkeys(("gpus", "kind", "slots"), "only the head's command is tested"),
+    "ray": {
+        **dict.fromkeys(("gpus", "kind", "slots"), "only the head's command is tested"),
+        "carried_gb": "tried with the runners of nodes, but without Ray",
+    },
     "simulated": dict.fromkeys(("checkpoint_s", "tick_s"), "always the default"),
     "slurm": {
         "account": "only the script; `accounts` is seen",

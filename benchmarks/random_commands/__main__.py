@@ -26,11 +26,7 @@ def main() -> int:
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     findings = try_commands(asked.count, asked.seed, lambda text: print(text, flush=True))
-    print(", ".join(f"exit {code}: {count}" for code, count in sorted(findings.codes.items())))
-    print(
-        f"{asked.count} commands, {len(findings.tracebacks)} tracebacks, "
-        f"{len(findings.too_long)} did not end"
-    )
+    print(f"{asked.count} commands, {findings.say()}")
     return 1 if findings.tracebacks or findings.too_long else 0
 
 

@@ -33,6 +33,7 @@ WAIT_S = 120.0  # that pass: nobody waits that long for an answer, however busy 
 NOBODY = "http://127.0.0.1:9"
 NEARLY_RIGHT = 0.7  # of all that is tried
 JOBS = 3
+SHOWN_EACH = 250  # commands: how it stands is reported
 ENGINE = "simulated:cluster=4x8:a100,speed=1000"
 
 
@@ -47,6 +48,12 @@ class Findings:
     codes: dict[int, int] = field(default_factory=dict)
     tracebacks: list[str] = field(default_factory=list)
     too_long: list[str] = field(default_factory=list)
+
+    def say(self) -> str:
+        """How often each exit code came, and the rest in numbers."""
+        codes = ", ".join(f"exit {code}: {count}" for code, count in sorted(self.codes.items()))
+        wrong = f"{len(self.tracebacks)} tracebacks, {len(self.too_long)} did not end"
+        return f"{codes}: {wrong}"
 
 
 def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -180,6 +187,8 @@ def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _
             if trace:
                 findings.tracebacks.append(f"{line}{inputs}\n{trace}")
                 report(f"--- traceback\n{line}{inputs}\n{trace}")
+            if (number + 1) % SHOWN_EACH == 0:
+                report(f"{number + 1} commands, {findings.say()}")
     return findings
 
 

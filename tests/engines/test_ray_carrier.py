@@ -16,9 +16,12 @@ from weft.core.errors import EngineError, InvalidConfig, UnknownName
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.model.launch import Launch
 from weft.engines.machine.artifacts import ArtifactFolder
+from weft.engines.ray import carrier as carrying
 from weft.engines.ray.artifacts import RayArtifacts
-from weft.engines.ray.bridge import Carrier
+from weft.engines.ray.carrier import Carrier, Folder, LeftOut
+from weft.engines.ray.node_files import MOST, MOST_NAMED
 from weft.engines.ray.runner import Runner
+from weft.wire.attempt import EVENTS, SPEC, AttemptSpec
 
 
 class Growing:
@@ -27,9 +30,9 @@ class Growing:
     def __init__(self) -> None:
         self.asked = 0
 
-    def call(self, node: str, name: str, *args: Any) -> Any:
+    def call(self, node: str, method: str, *args: Any) -> Any:
         assert node == "node"
-        if name == "listing":
+        if method == "listing":
             return [["model/weights.bin", 10, 1_000_000_000, 0o600]]
         _, offset, most = args
         self.asked += 1
@@ -40,7 +43,7 @@ class Growing:
 def test_a_file_is_brought_as_long_as_it_was_listed(tmp_path: Path) -> None:
     node = Growing()
 
-    assert Carrier(node).pull("node", str(tmp_path)) == 1  # type: ignore[arg-type]
+    assert list(Carrier(node, 1.0).pull("node", str(tmp_path)))
 
     brought = tmp_path / "model" / "weights.bin"
     assert (brought.stat().st_size, brought.stat().st_mtime_ns) == (10, 1_000_000_000)
@@ -51,14 +54,19 @@ class Nodes:
     """Runners that are asked as the service asks them, by lines of JSON; `gone` are away."""
 
     def __init__(self, root: Path, *names: str) -> None:
-        self.carrier = Carrier(self)  # type: ignore[arg-type]
+        self.carrier = Carrier(self, 1.0)
+        self.moved: list[int] = []
         self.runners = {
             name: Runner(str(root / "state"), str(root / name), "mark", "carried") for name in names
         }
         self.gone: set[str] = set()
 
-    def call(self, node: str, name: str, *args: Any) -> Any:
-        return self.runners[node].call(name, args)
+    def call(self, node: str, method: str, *args: Any) -> Any:
+        answer = self.runners[node].call(method, args)
+        for part in (*args, *(answer if isinstance(answer, list) else ())):
+            if isinstance(part, bytes):
+                self.moved.append(len(part))
+        return answer
 
     async def ask_node(self, node: NodeId, call: str, **given: object) -> Any:
         if node in self.gone:
@@ -114,3 +122,245 @@ def test_a_job_that_ran_nowhere_has_left_nothing(tmp_path: Path) -> None:
     files, job = left_on(Nodes(tmp_path), tmp_path)
 
     assert asyncio.run(files.list_files(job, 0)) == ([], 0)
+
+
+# ---- Huge files, and files with holes
+
+SAVED = b'{"event":"saved"}\n'
+HUGE = 1 << 40
+
+
+class Attempt:
+    """A job on a node: its folder there, its checkpoints there, and both here."""
+
+    def __init__(self, root: Path, name: str, node: str = "n1") -> None:
+        below = Path("jobs", name)
+        self.here, self.there = root / "state" / below / "1", root / node / below / "1"
+        self.saved, self.saves = self.here.parent / "checkpoints", self.there.parent / "checkpoints"
+        for folder in (self.here, self.there, self.saves):
+            folder.mkdir(parents=True)
+        AttemptSpec(name, 1, ("x",), "/", str(self.saved), (0,)).write(self.here)
+        self.folder: Folder = (node, str(self.here))
+
+    def report(self, line: bytes = SAVED) -> None:
+        """One more line of its agent."""
+        with (self.there / EVENTS).open("ab") as out:
+            out.write(line)
+
+    @property
+    def heard(self) -> bytes:
+        """What of these lines was brought."""
+        path = self.here / EVENTS
+        return path.read_bytes() if path.exists() else b""
+
+
+def with_hole(path: Path, size: int, data: bytes) -> None:
+    """A file of that size with data at its end alone."""
+    with path.open("wb") as out:
+        out.seek(size - len(data))
+        out.write(data)
+
+
+def test_holes_are_brought_as_holes(tmp_path: Path) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    with_hole(job.saves / "sparse", HUGE, b"the end")
+    with (job.saves / "empty").open("wb") as out:
+        out.truncate(HUGE)
+    (job.saves / "empty").chmod(0o640)
+    job.report()
+
+    assert nodes.carrier.fetch([job.folder]) == {}
+
+    brought = (job.saved / "sparse").stat()
+    assert (brought.st_size, (job.saved / "empty").stat().st_size) == (HUGE, HUGE)
+    assert (job.saved / "empty").stat().st_mode & 0o777 == 0o640
+    assert brought.st_mtime_ns == (job.saves / "sparse").stat().st_mtime_ns
+    assert brought.st_blocks * 512 < MOST
+    with (job.saved / "sparse").open("rb") as file:
+        file.seek(HUGE - 7)
+        assert file.read() == b"the end"
+    assert sum(nodes.moved) < MOST
+    assert job.heard == SAVED
+
+
+def test_checkpoints_beyond_the_bound_are_left_out_whole_with_a_reason(tmp_path: Path) -> None:
+    nodes, job, other = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a"), Attempt(tmp_path, "b")
+    nodes.carrier.most_gb = 0.001
+    (job.saves / "latest").write_text("weights")
+    (job.saves / "weights").write_bytes(os.urandom(1_000_000))
+    for each in (job, other):
+        each.report()
+    (other.saves / "weights").write_bytes(b"small")
+
+    reasons = nodes.carrier.fetch([job.folder, other.folder])
+
+    (why,) = reasons.pop(str(job.here))
+    assert "its checkpoints are not all brought" in why
+    assert "at most 0.001 GB of a job are brought (carried_gb)" in why
+    assert not reasons
+    assert not job.saved.exists()
+    assert (other.saved / "weights").read_bytes() == b"small"
+    assert (job.heard, other.heard) == (SAVED, SAVED)
+    assert sum(nodes.moved) < 1000
+
+    job.report()
+    assert nodes.carrier.fetch([job.folder]) == {}, "it is said once"
+    (job.saves / "weights").write_bytes(b"now it fits")
+    job.report()
+    assert nodes.carrier.fetch([job.folder]) == {}
+    assert (job.saved / "weights").read_bytes() == b"now it fits"
+
+
+def test_a_file_that_holds_more_than_was_listed_is_not_brought(tmp_path: Path) -> None:
+    class Compressing(Nodes):
+        def call(self, node: str, method: str, *args: Any) -> Any:
+            answer = super().call(node, method, *args)
+            return [[*row[:4], 0] for row in answer] if method == "listing" else answer
+
+    nodes, job = Compressing(tmp_path, "n1"), Attempt(tmp_path, "a")
+    nodes.carrier.most_gb = 2 * MOST / 1e9
+    (job.saves / "zeros").write_bytes(bytes(4 * MOST))
+
+    with pytest.raises(LeftOut, match="more than was listed"):
+        list(nodes.carrier.pull("n1", str(job.saved)))
+
+    assert sum(nodes.moved) <= 3 * MOST
+    assert not [*job.saved.iterdir()]
+
+
+def test_no_job_waits_for_the_checkpoints_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "TURN_S", 0.0)
+    nodes, slow, other = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a"), Attempt(tmp_path, "b")
+    body = os.urandom(4 * MOST + 1)
+    (slow.saves / "weights").write_bytes(body)
+    slow.report()
+    other.report(b"{}\n")
+
+    nodes.carrier.fetch([slow.folder, other.folder])
+
+    assert (slow.heard, other.heard) == (b"", b"{}\n")
+    slow.report()  # of a checkpoint that is newer than the one that is being brought
+    (slow.saves / "newer").write_bytes(b"x")
+    rounds = 1
+    while not slow.heard:
+        nodes.carrier.fetch([slow.folder, other.folder])
+        rounds += 1
+        assert rounds < 20
+    assert rounds > 4
+    assert (slow.heard, (slow.saved / "weights").read_bytes() == body) == (SAVED, True)
+    assert not (slow.saved / "newer").exists()
+    while slow.heard == SAVED:
+        nodes.carrier.fetch([slow.folder])
+    assert (slow.saved / "newer").read_bytes() == b"x"
+    assert max(nodes.moved) <= MOST
+
+
+def test_what_is_replaced_or_removed_meanwhile_is_brought_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "TURN_S", 0.0)
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    for name in ("first", "second"):
+        (job.saves / name).write_bytes(bytes(2 * MOST))
+    job.report()
+    nodes.carrier.fetch([job.folder])
+    (job.saves / "new").write_bytes(b"n" * 2 * MOST)
+    (job.saves / "new").replace(job.saves / "first")
+    (job.saves / "second").unlink()
+
+    while not job.heard:
+        assert nodes.carrier.fetch([job.folder]) == {}
+
+    assert not [*job.saved.iterdir()], "nothing of two files in one"
+    assert [name for name, *_ in nodes.call("n1", "listing", str(job.saved))] == ["first"]
+
+
+@pytest.mark.parametrize("what", ["folder", "link", "name"])
+def test_files_that_cannot_be_brought_hold_up_no_other_job(tmp_path: Path, what: str) -> None:
+    nodes, job, other = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a"), Attempt(tmp_path, "b")
+    match what:
+        case "folder":  # where a file is here
+            job.saved.mkdir()
+            (job.saved / "x").write_text("")
+            (job.saves / "x").mkdir()
+            (job.saves / "x" / "y").write_text("")
+        case "link":
+            (job.there / "rank-0.log").symlink_to("/etc/passwd")
+            (job.saves / "x").symlink_to("/etc/passwd")
+            os.mkfifo(job.there / "rank-1.log")
+            os.mkfifo(job.saves / "y")
+        case "name":
+            (job.saves / "a\nb").write_text("")
+    for each in (job, other):
+        each.report()
+
+    reasons = nodes.carrier.fetch([job.folder, other.folder])
+
+    assert [*reasons] == ([] if what == "link" else [str(job.here)])
+    assert (job.heard, other.heard) == (SAVED, SAVED)
+    assert {path.name for path in job.here.iterdir()} == {SPEC, EVENTS}
+
+
+def test_a_node_that_is_late_is_asked_once(tmp_path: Path) -> None:
+    class Late(Nodes):
+        asked = 0
+
+        def call(self, node: str, method: str, *args: Any) -> Any:
+            if node == "n1":
+                self.asked += 1
+                raise TimeoutError("late")
+            return super().call(node, method, *args)
+
+    nodes, other = Late(tmp_path, "n1", "n2"), Attempt(tmp_path, "c", "n2")
+    other.report(b"{}\n")
+
+    assert nodes.carrier.fetch([("n1", "/a"), ("n1", "/b"), other.folder]) == {}
+
+    assert (nodes.asked, other.heard) == (1, b"{}\n")
+
+
+def test_of_an_attempts_folder_so_much_is_brought(tmp_path: Path) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    nodes.carrier.most_gb = 2 * MOST / 1e9
+    for number in range(2 * MOST_NAMED):
+        (job.there / f"a{number}").write_text("")
+    with_hole(job.there / "a.log", HUGE, b"end")
+    job.report(b"{}\n")
+
+    rounds = [nodes.carrier.fetch([job.folder]) for _ in range(5)]
+
+    ((why,),) = [texts for reasons in rounds for texts in reasons.values()]
+    assert "its output is not brought from its node any more: at most" in why
+    assert job.heard == b"{}\n"
+    assert (job.here / "a.log").stat().st_size <= 2 * MOST
+    assert len([*job.here.iterdir()]) <= MOST_NAMED + 1
+
+
+def test_a_folder_goes_to_a_node_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carrying, "TURN_S", 0.0)
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    job.saved.mkdir()
+    body = os.urandom(2 * MOST + 1)
+    (job.saved / "weights").write_bytes(body)
+    with_hole(job.saved / "sparse", HUGE, b"the end")
+    (job.saved / "latest").write_text("weights")
+    (job.saves / ".pieces").write_bytes(b"of a push that was given up")
+
+    turns = 1
+    while not nodes.carrier.push("n1", str(job.saved), begins=turns == 1):
+        turns += 1
+
+    assert turns > 4
+    assert (job.saves / "weights").read_bytes() == body
+    assert {path.name for path in job.saves.iterdir()} == {"weights", "sparse", "latest"}
+    assert (job.saves / "sparse").stat().st_size == HUGE
+    assert (job.saves / "sparse").stat().st_blocks * 512 < MOST
+    assert max(nodes.moved) <= MOST
+    assert sum(nodes.moved) < 3 * MOST
+    nodes.moved.clear()
+    job.report()
+    while not job.heard:
+        nodes.carrier.fetch([job.folder])
+    assert max(nodes.moved) < MOST, "what was sent in pieces is not brought back"

@@ -226,6 +226,12 @@ def test_a_time_limit_below_nothing_is_refused(tmp_path: Path) -> None:
         build_engine("slurm:time_min=-5", state=tmp_path)
 
 
+@pytest.mark.parametrize("amount", ["0", "-1", "nan"])
+def test_a_bound_on_what_ray_carries_is_an_amount(amount: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="carried_gb"):
+        build_engine(f"ray:carried_gb={amount}", state=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("written", "wanted"),
     [

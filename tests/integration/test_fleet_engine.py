@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
 from weft.core.errors import EngineError
+from weft.core.events.event import Noticed
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
 from weft.core.stops import PLAN
@@ -70,6 +71,34 @@ def test_an_attempt_whose_files_cannot_be_sent_leaves_no_mark(tmp_path: Path) ->
         with pytest.raises(EngineError, match="blocked"):
             await engine.start(job, Allocation((Slice(node.id, (0,)),)), 1)
         assert engine.running() == set()
+        await engine.close()
+
+    asyncio.run(start())
+
+
+class Remarks(SharedFolder):
+    """Something of every folder is left out."""
+
+    async def fetch(self, folders: Sequence[Path]) -> Mapping[Path, Sequence[str]]:
+        return {folder: ["its checkpoints are not brought"] for folder in folders}
+
+
+def test_what_is_left_out_of_an_attempts_files_is_said_of_the_job(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    async def start() -> None:
+        manager = ProcessManager(state / "fleet", 1, 1, ())
+        engine = FleetEngine(manager, state, "processes", Remarks())
+        (node,) = await engine.nodes()
+        await engine.adopt(())
+        job = shell_job("sent", 1, COUNT)
+        await engine.start(job, Allocation((Slice(node.id, (0,)),)), 1)
+        news = engine.events()
+        while not isinstance(event := await anext(news), Noticed):
+            pass
+        assert event == Noticed(job.id, 1, "warning", "its checkpoints are not brought")
+        await engine.stop(job.id, 1, 5.0)
+        await until(lambda: not engine.running())
         await engine.close()
 
     asyncio.run(start())

@@ -14,7 +14,7 @@ from weft.engines.fleet.port import AttemptPhase, Key, NodeHealth
 from weft.engines.ray.agents import read_attempts
 from weft.engines.ray.joining import check_address, unit_text
 from weft.engines.ray.labels import kind_of, name_nodes, read_machine, reserved
-from weft.engines.ray.runner import ServicePaths
+from weft.engines.ray.node_files import ServicePaths
 from weft.engines.ray.starting import NodeSetup, find_setup, head_command, ray_environment
 from weft.engines.ray.starting import worker_command as worker
 

@@ -137,7 +137,11 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
         runs = dict(self.watched)
         if not runs:
             return
-        await self.channel.fetch([folder for run in runs.values() for folder in run.watch.folders])
+        folders = {folder: run for run in runs.values() for folder in run.watch.folders}
+        for folder, texts in (await self.channel.fetch([*folders])).items():
+            if folder in folders:
+                for text in texts:
+                    self.told(Noticed(*folders[folder].key, "warning", text))
         if wrong := await self._read_all(runs):
             raise wrong[0]
         await asyncio.sleep(SHORTEST_PAUSE_S)

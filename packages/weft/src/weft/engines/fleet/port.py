@@ -232,8 +232,11 @@ class Channel(Protocol):
         """These files, just written here, are to be seen on their nodes."""
         ...
 
-    async def fetch(self, folders: Sequence[Path]) -> None:
-        """Bring what agents wrote into these folders of parts since the last time."""
+    async def fetch(self, folders: Sequence[Path]) -> Mapping[Path, Sequence[str]]:
+        """Bring what agents wrote into these folders of parts since the last time.
+
+        Returns what a person should know about what is left out of some, once.
+        """
         ...
 
 
@@ -243,5 +246,6 @@ class SharedFolder:
     async def send(self, files: Sequence[Path]) -> None:
         """Do nothing: the files are there."""
 
-    async def fetch(self, folders: Sequence[Path]) -> None:
+    async def fetch(self, folders: Sequence[Path]) -> Mapping[Path, Sequence[str]]:  # noqa: ARG002 - as every channel is asked
         """Do nothing: the files are here."""
+        return {}

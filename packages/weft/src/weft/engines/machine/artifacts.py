@@ -49,7 +49,7 @@ class ArtifactFolder:
         left_out, text = 0, 0
         try:
             with self._open_folder(self.inside) as top:
-                for path, facts in _walk(top, PurePosixPath(self.inside), [MOST_SEEN]):
+                for path, facts in walk_files(top, PurePosixPath(self.inside), [MOST_SEEN]):
                     full = len(files) == MOST_FILES or text + len(path) > MOST_TEXT
                     if full or facts is None or not self._is_own(facts):
                         left_out += 1
@@ -135,12 +135,18 @@ class FilesHere:
         )
 
 
-def _walk(
-    folder: int, path: PurePosixPath, left: list[int], depth: int = 0
+def walk_files(
+    folder: int, path: PurePosixPath, left: list[int], depth: int = 0, *, hidden: bool = True
 ) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Paths in a folder and below it, with None for what cannot be read, or has no fit name."""
+    """Paths in a folder and below it, with None for what cannot be read, or has no fit name.
+
+    Not more than are `left`, which is below 0 where there were more. Without `hidden` names that
+    begin with a dot are skipped.
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
+            if not hidden and entry.name.startswith("."):
+                continue
             left[0] -= 1
             if left[0] < 0:
                 return
@@ -157,6 +163,6 @@ def _walk(
                 yield str(inner), None
                 continue
             try:
-                yield from _walk(below, inner, left, depth + 1)
+                yield from walk_files(below, inner, left, depth + 1, hidden=hidden)
             finally:
                 os.close(below)

@@ -47,7 +47,8 @@ class RayManager:
 
     `setup` is what this machine has then. `token` is the file of a cluster's token where it is
     known. With `keep_nodes` idle nodes of a cluster of others are kept when the service ends.
-    `uses` says which nodes may be used. `head` is the one that was begun here, None if it is
+    `uses` says which nodes may be used, `carried_gb` how much of a job's files is brought from one
+    that does not share `state`. `head` is the one that was begun here, None if it is
     someone else's.
     """
 
@@ -59,6 +60,7 @@ class RayManager:
     pass_env: tuple[str, ...] = ()
     keep_nodes: bool = False
     uses: Literal["all", "labelled"] = "all"
+    carried_gb: float = 200.0
     head: Head | None = None
 
     abilities = ABILITIES
@@ -103,6 +105,7 @@ class RayManager:
             "mark": mark.read_text(),
             "files": self.files,
             "nodes": self.uses,
+            "carried_gb": self.carried_gb,
         }
         env = {} if self.token is None else ray_environment(self.token)
         return BridgeClient(settings, self.state / log_name, env)
@@ -226,11 +229,17 @@ class RayManager:
         try:
             for part in gang.parts:
                 for node in self.apart(part.folder):
-                    await self.carry_files("push", node=node, folder=checkpoints_of(part.folder))
+                    await self._push(node, checkpoints_of(part.folder))
             await self.ask("start", parts=parts, **attempt)
         except (LookupError, OSError) as error:
             raise EngineError(f"Ray cannot start it: {error}") from error
         self._gangs[gang.key] = nodes
+
+    async def _push(self, node: str, folder: str) -> None:
+        """Bring a folder to a node, in turns with what else is carried."""
+        begins = True
+        while not await self.carry_files("push", node=node, folder=folder, begins=begins):
+            begins = False
 
     async def cancel(self, key: Key) -> None:
         left = await self.ask("end", job=key[0], attempt=key[1])

@@ -184,12 +184,14 @@ class RayCluster:
         )
 
     def call(self, node: str, method: str, *args: object) -> Any:
-        """Ask the runner of a node; LookupError if it has none, or it is gone."""
+        """Ask the runner of a node; LookupError if it has none, TimeoutError if it is late."""
         runner = self._runners.get(node) or self._find_runner(node)
         try:
             return ray.get(runner.call.remote(method, args), timeout=CALL_S)
         except ActorDiedError as error:
             raise LookupError(f"the runner of node {node[:8]} is gone: {error}") from error
+        except ActorUnavailableError as error:
+            raise TimeoutError(f"node {node[:8]} cannot be reached: {error}") from error
         except RayTaskError as error:
             raise OSError(_first_line(error)) from error
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from weft.core.errors import EngineError
+from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
@@ -31,7 +31,8 @@ class RayEngine(FleetEngine):
     cluster that is there already, whose idle nodes are given back when the service ends, unless
     with `keep_nodes`. `nodes` are those that may be used: all, or labelled ones only. `files` says
     whether all nodes have the state folder: shared, carried (none has, its files go through
-    Ray), or auto, which finds out for each.
+    Ray), or auto, which finds out for each. `carried_gb` is the most that is brought of one job's
+    checkpoints, and of its output, from a node that does not have the state folder.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -46,6 +47,7 @@ class RayEngine(FleetEngine):
     keep_nodes: bool = False
     uses: Literal["all", "labelled"] = field(default="all", metadata={"name": "nodes"})
     files: Literal["auto", "shared", "carried"] = "auto"
+    carried_gb: float = 200.0
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
@@ -53,6 +55,8 @@ class RayEngine(FleetEngine):
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)
+        if not self.carried_gb > 0.0:
+            raise InvalidConfig(f"carried_gb must be above 0, not {self.carried_gb:g}")
         if self.token:
             read_token(Path(self.token))
         self.state = Path(self.state).absolute()
@@ -67,6 +71,7 @@ class RayEngine(FleetEngine):
             pass_env=self.pass_env,
             keep_nodes=self.keep_nodes,
             uses=self.uses,
+            carried_gb=self.carried_gb,
         )
         super().__init__(self._ray, self.state, "Ray", RayChannel(self._ray))
         self.artifacts = RayArtifacts(self._ray, self.artifact_folder, self._nodes_of)
@@ -115,11 +120,11 @@ class RayChannel:
         except (OSError, LookupError, ControllerUnreachable) as error:
             raise EngineError(f"cannot send files through Ray: {error}") from error
 
-    async def fetch(self, folders: Sequence[Path]) -> None:
+    async def fetch(self, folders: Sequence[Path]) -> Mapping[Path, Sequence[str]]:
         """Bring what agents wrote; where rank 0 listens goes on to the other nodes of its gang."""
         now = time.monotonic()
         if now - self._fetched < PAUSE_S:
-            return
+            return {}
         self._fetched = now
         apart = {folder: self.manager.apart(folder) for folder in folders}
         wanted = [(node, str(folder)) for folder, nodes in apart.items() for node in nodes]
@@ -132,14 +137,15 @@ class RayChannel:
             if folder.parent in meeting
         ]
         if not wanted:
-            return
+            return {}
         try:
-            await self.manager.carry_files("fetch", folders=wanted)
+            left_out = await self.manager.carry_files("fetch", folders=wanted)
         except ControllerUnreachable:
-            return  # the manager's own poll reports it
+            return {}  # the manager's own poll reports it
         for whole in meeting:
             if (whole / MASTER).exists():
                 await self._tell_all(whole, [folder for folder in apart if folder.parent == whole])
+        return {Path(folder): texts for folder, texts in left_out.items()}
 
     async def _tell_all(self, whole: Path, parts: Sequence[Path]) -> None:
         nodes = {node for part in parts for node in self.manager.apart(part)}

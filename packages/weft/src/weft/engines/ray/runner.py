@@ -9,7 +9,6 @@ with its node's raylet, so that nothing goes on where Ray has given a node up.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -24,110 +23,10 @@ from weft.core.paths import expand
 from weft.engines.attempts.watch import Footprint, end_all
 from weft.engines.machine.artifacts import ArtifactFolder
 from weft.engines.machine.job_environment import filter_environment
-from weft.frozen import frozen
+from weft.engines.ray.node_files import MOST, ServicePaths
 from weft.version import __version__
-from weft.wire.attempt import AGENT_LOG, CHANGE, SPEC, read_json, write_whole
-from weft.wire.doors import REQUEST
+from weft.wire.attempt import AGENT_LOG, SPEC, read_json, write_whole
 from weft.wire.processes import start_time
-from weft.wire.sleep import SLEEP
-
-MOST = 4 << 20  # bytes of one file in one answer
-WHOLE = 64 << 10  # files up to this size are sent whole when they change
-GROWING = (".jsonl", ".log")
-NOT_TOLD = {
-    SPEC,
-    CHANGE,
-    SLEEP,
-    REQUEST,
-}  # written by the service alone: what is here is never older
-
-
-@frozen
-class ServicePaths:
-    """The service's paths on this node; `own` is None where they are shared."""
-
-    root: Path
-    own: Path | None
-
-    def place(self, path: Path) -> Path:
-        """The path of a file of the service here."""
-        if self.own is None or not path.is_relative_to(self.root):
-            return path
-        return self.own / path.relative_to(self.root)
-
-    def write(self, path: Path, body: bytes, mode: int) -> None:
-        """Whole or not at all; an attempt's description with the paths that hold here."""
-        here = self.place(path)
-        here.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.name == SPEC:
-            body = json.dumps(self._move(json.loads(body))).encode()
-        fresh = here.with_name(f".{here.name}.{os.getpid()}")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(handle, "wb") as out:
-            out.write(body)
-        fresh.replace(here)
-
-    def news(self, folder: Path, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
-        """`[name, inode, offset, time, bytes]` of files that changed, given what of each is known.
-
-        `have` maps a name to inode, bytes and time of change. A file that only grew is sent from
-        where it was known; another one from its beginning. Inode 0 stands for the same file.
-        """
-        news = []
-        here = self.place(folder)
-        if not here.is_dir():
-            return []
-        for entry in sorted(here.iterdir()):
-            if entry.name in NOT_TOLD or entry.name.startswith(".") or not entry.is_file():
-                continue
-            stat = entry.stat()
-            inode, known, at = have.get(entry.name, (0, 0, 0))
-            same = inode in (0, stat.st_ino) and stat.st_size >= known
-            grows = entry.suffix in GROWING
-            offset = known if same and grows else 0
-            if same and (stat.st_size == known if grows else stat.st_mtime_ns == at):
-                continue
-            body = _piece(entry, offset, MOST if grows else WHOLE)
-            news.append([entry.name, stat.st_ino, offset, stat.st_mtime_ns, body])
-        return news
-
-    def listing(self, folder: Path) -> list[list[Any]]:
-        """`[relative path, bytes, time of change in ns, mode]` of every file below a folder.
-
-        Without those whose name begins with a dot: locks, and what is being written.
-        """
-        here = self.place(folder)
-        files = []
-        for at, folders, names in os.walk(here):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in names:
-                path = Path(at, name)
-                if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                    stat = path.stat()
-                    relative = str(path.relative_to(here))
-                    files.append([relative, stat.st_size, stat.st_mtime_ns, stat.st_mode & 0o777])
-        return sorted(files)
-
-    def read(self, path: Path, offset: int, most: int) -> bytes:
-        """A piece of a file."""
-        return _piece(self.place(path), offset, most)
-
-    def _move(self, body: Any) -> Any:
-        """A description with every path of the state folder as it is here."""
-        if isinstance(body, dict):
-            return {name: self._move(value) for name, value in body.items()}
-        if isinstance(body, list):
-            return [self._move(value) for value in body]
-        if isinstance(body, str) and body.startswith(f"{self.root}/"):
-            return str(self.place(Path(body)))
-        return body
-
-
-def _piece(path: Path, offset: int, most: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(most)
-
 
 REMEMBER_S = 600.0  # how long an agent that ended is still reported
 CLEAR_S = 5.0
@@ -181,6 +80,8 @@ class Runner:
             "start": self.start,
             "end": self.end,
             "write": self.write,
+            "write_piece": self.write_piece,
+            "finish": self.finish,
             "news": self.news,
             "listing": self.listing,
             "read": self.read,
@@ -224,6 +125,14 @@ class Runner:
         """Put a file of the service's where agents here look for it."""
         self._files.write(Path(path), body, mode)
 
+    def write_piece(self, path: str, offset: int, body: bytes) -> None:
+        """A piece of such a file; see `ServicePaths.write_piece`."""
+        self._files.write_piece(Path(path), offset, body)
+
+    def finish(self, path: str, size: int, at: int, mode: int) -> None:
+        """Put it in its place; see `ServicePaths.finish`."""
+        self._files.finish(Path(path), size, at, mode)
+
     def news(self, folder: str, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
         """Changes of a folder since then; see `ServicePaths.news`."""
         return self._files.news(Path(folder), have)
@@ -232,8 +141,8 @@ class Runner:
         """Every file below a folder; see `ServicePaths.listing`."""
         return self._files.listing(Path(folder))
 
-    def read(self, path: str, offset: int, most: int) -> bytes:
-        """A piece of a file."""
+    def read(self, path: str, offset: int, most: int) -> list[Any] | None:
+        """The next piece of a file's data; see `ServicePaths.read`."""
         return self._files.read(Path(path), offset, most)
 
     def artifacts(self, workdir: str, inside: str) -> tuple[list[list[Any]], int]:

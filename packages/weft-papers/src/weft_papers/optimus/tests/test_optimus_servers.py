@@ -199,6 +199,22 @@ def test_a_job_that_does_not_fit_whole_shrinks_to_what_does() -> None:
     assert shrink(TASKS, 4, 4, NodeRemainder(view_of(cluster(1, 2, 4.0)), 25.0), "v100") is None
 
 
+@pytest.mark.parametrize(("workers", "servers"), [*product(range(1, 4), range(1, 4))])
+def test_where_there_is_room_a_job_that_shrinks_keeps_all(workers: int, servers: int) -> None:
+    on = shrink(TASKS, workers, servers, NodeRemainder(view_of(cluster(1, 4, 99.0)), 25.0), "v100")
+
+    assert on is not None
+    assert TASKS.split(on) == ((workers, servers),)
+
+
+def test_a_job_shrinks_by_turns() -> None:
+    # Of seven cores a worker takes two, a server three, and then it is a server's turn.
+    on = shrink(TASKS, 4, 4, NodeRemainder(view_of(cluster(1, 4, 7.0)), 25.0), "v100")
+
+    assert on is not None
+    assert TASKS.split(on) == ((1, 1),)
+
+
 def test_links_are_counted_for_running_jobs() -> None:
     hungry = replace(TASKS, server=Task(0.0, 3.0, 9.0, 10.0))
     hints = {"server_cpus": 3.0, "worker_cpus": 2.0, "server_gbps": 10.0, "server_mem_gb": 9.0}

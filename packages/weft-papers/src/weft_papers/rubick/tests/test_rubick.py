@@ -333,12 +333,12 @@ def firm(name: str, gpus: int, most: int) -> Job:
 
 
 def test_a_promise_is_kept_by_a_size_that_is_hardly_slower() -> None:
-    # It asked for two GPUs, which are half a percent faster than one; three are twice as fast.
+    # It asked for two GPUs, which are half a percent faster than one; four are twice as fast.
     table = PlanTable(
-        [*curve("firm", 1.0, 0.995, 0.5), *curve("next", 1.0, 0.5)], {"firm": 12, "next": 12}
+        [*curve("firm", 1.0, 0.995, 0.9, 0.5), *curve("next", 1.0, 0.5)], {"firm": 12, "next": 12}
     )
 
-    assert divide(2, table, firm("firm", 2, 3), firm("next", 1, 2)) == {"firm": 1, "next": 1}
+    assert divide(4, table, firm("firm", 2, 4), firm("next", 1, 2)) == {"firm": 1, "next": 2}
 
 
 def test_where_no_size_keeps_a_promise_the_fastest_comes_closest() -> None:

@@ -1,15 +1,18 @@
 """What it costs a real PyTorch job to change its ranks: live, and through a checkpoint.
 
-    python -m benchmarks.live_resize [--quick] [--device cuda] [--engine slurm [--spread]]
+    python -m benchmarks.live_resize [--quick] [--device cuda [--ranks 1,2,4,3,1]]
+    python -m benchmarks.live_resize [--quick] --engine slurm [--spread]
 
 A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
 the last step before to the beginning of the first one after, on the last rank to begin. Reported
 beside it: steps that were done while new ranks got ready, and how far the losses are from those of
 a run that nobody disturbed. Both ways share one run, so that the machine's load is in both. With
-`--device cuda` a job of one rank moves from process to process on the first GPU. `--engine` takes a
-throw-away cluster of `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two
-of its nodes. `--live` leaves the restarts and the undisturbed run out.
+`--device cuda` a job of one rank moves from process to process on the first GPU; with `--ranks` as
+well, that many NCCL ranks share it, each as if on a machine of its own, and how soon the memory of
+those that left is free is measured too. `--engine` takes a throw-away cluster of
+`tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two of its nodes.
+`--live` leaves the restarts and the undisturbed run out.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
@@ -46,6 +52,7 @@ from weft.core.model.launch import Launch
 from weft.core.protocols import Engine
 from weft.engines.local import LocalEngine
 from weft.run_terms import Processes
+from weft.wire.attempt import EVENTS
 
 Slots = tuple[int, ...]
 Begin = Callable[[Path], Awaitable[Engine]]
@@ -61,11 +68,17 @@ SAVE_S = 3600.0  # never, but when it is stopped
 LIMIT_S = 300.0
 GROW_S, GROW_MB_S, SHRINK_S = 0.1, 0.001, 0.05  # what we aim at
 SETTLE_STEPS = 3
+FREE_S, FREE_MIB = 3.0, 64.0  # how long memory is watched after ranks left, and what is noise in it
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the ranks; `steps` were done between the request and the switch."""
+    """One change of the ranks; `steps` were done between the request and the switch.
+
+    Of these, the slowest took `slow_s`, not counting those that began with a checkpoint; `usual_s`
+    is the median of those before the request.
+    `freed_s` is how long after the switch the GPU's memory was down to what it then stayed at.
+    """
 
     state_mb: float
     was: Slots
@@ -73,6 +86,9 @@ class Change:
     live_s: float
     steps: int
     ready_s: float
+    slow_s: float = 0.0
+    usual_s: float = 0.0
+    freed_s: float | None = None
     restart_s: float = 0.0
 
     @property
@@ -159,6 +175,12 @@ class Trial:
         """The last step that was noted."""
         return max(read_rows(self.noted), default=0)
 
+    def saved(self) -> set[int]:
+        """The steps after which a checkpoint was taken."""
+        logs = self.noted.parent.glob(f"state/jobs/{self.name}/*/{EVENTS}")
+        lines = (json.loads(line) for log in logs for line in log.read_text().splitlines())
+        return {line["step"] for line in lines if line["event"] == "saved"}
+
     async def _on(self, slots: tuple[int, ...]) -> Allocation:
         nodes = await self._engine.nodes()
         if not self._spread:
@@ -168,17 +190,68 @@ class Trial:
         return Allocation(tuple(part for part in parts if part.gpus))
 
 
+class GpuMemory:
+    """The first GPU's used memory in MiB, noted ten times a second as context of a change."""
+
+    def __init__(self) -> None:
+        query = "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0", "-lms", "100"
+        self._child = subprocess.Popen(["nvidia-smi", *query], stdout=subprocess.PIPE, text=True)
+        self._seen: list[tuple[float, float]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> GpuMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+
+    def freed_after(self, switched: float) -> float:
+        """Seconds from a switch until no more was used than at the end."""
+        later = [(at, used) for at, used in self._seen if at >= switched]
+        least = later[-1][1] + FREE_MIB
+        return max((at - switched for at, used in later if used > least), default=0.0)
+
+    def _read(self) -> None:
+        for line in self._child.stdout or ():
+            self._seen.append((time.monotonic(), float(line)))
+
+
+def find_slowest(
+    rows: dict[int, list[Row]], after: float, to: Slots, saved: set[int]
+) -> tuple[float, float]:
+    """The slowest step between a time and the first change to slots `to`, and a usual one before.
+
+    Each from the end of the step before it; those are left out that came after a checkpoint.
+    """
+    ends = {step: max(part.ended for part in parts) for step, parts in rows.items()}
+    first = _first_step(rows, after, to)
+    took = {step: ends[step] - ends[step - 1] for step in ends if step - 1 in ends.keys() - saved}
+    slots = {part.device for part in rows[first - 1]}
+    before = [
+        took[step]
+        for step, parts in rows.items()
+        if step in took and ends[step] <= after and {part.device for part in parts} == slots
+    ]
+    beside = [took[step] for step in took if step < first and ends[step] > after]
+    return max(beside, default=0.0), statistics.median(before[1:] or [0.0])
+
+
 def find_pause(rows: dict[int, list[Row]], after: float, to: Slots) -> tuple[float, int, float]:
     """Of the first change to slots `to` after a time: its pause, steps until then, and when."""
-    first = min(
-        step
-        for step, parts in rows.items()
-        if {part.device for part in parts} == {*to} and min(part.began for part in parts) > after
-    )
+    first = _first_step(rows, after, to)
     ended = max(part.ended for part in rows[first - 1])
     begins = max(part.began for part in rows[first])
     done = sum(1 for parts in rows.values() if after < max(p.ended for p in parts) <= ended)
     return begins - ended, done, ended - after
+
+
+def _first_step(rows: dict[int, list[Row]], after: float, to: Slots) -> int:
+    return min(
+        step
+        for step, parts in rows.items()
+        if {part.device for part in parts} == {*to} and min(part.began for part in parts) > after
+    )
 
 
 async def open_engine(folder: Path) -> LocalEngine:
@@ -200,18 +273,26 @@ async def open_fleet(folder: Path, text: str) -> Engine:
 
 
 async def measure(
-    folder: Path, state_mb: float, device: str, begin: Begin, *, spread: bool, live_alone: bool
-) -> tuple[list[Change], float]:
-    """Every change both ways, and the largest relative difference of a loss."""
+    folder: Path,
+    state_mb: float,
+    device: str,
+    places: Sequence[Slots],
+    begin: Begin,
+    *,
+    spread: bool,
+    live_alone: bool,
+) -> tuple[list[Change], float, float]:
+    """Every change both ways, and how far a loss is off at most: of its size, and of the first."""
     engine = await begin(folder)
 
     def make(name: str) -> Trial:
         return Trial(engine, folder, name, state_mb, device, spread=spread)
 
-    live = await _change_live(make("live"), state_mb, PLACES[device])
+    with GpuMemory() if device == "cuda" else nullcontext() as memory:
+        live = await _change_live(make("live"), state_mb, places, memory)
     if live_alone:
         await engine.close()
-        return live, float("nan")
+        return live, float("nan"), float("nan")
     changes = await _restart(make("restarted"), live)
     count = max(read_rows(folder / "live-steps"))
     calm = make("calm")
@@ -220,11 +301,14 @@ async def measure(
     await calm.stop()
     await engine.close()
     ours, theirs = (losses_of(read_rows(folder / f"{name}-steps")) for name in ("live", "calm"))
-    apart = max(abs(ours[step] - theirs[step]) / abs(theirs[step]) for step in ours)
-    return changes, apart
+    apart = {step: abs(ours[step] - theirs[step]) for step in ours}
+    most = max(apart[step] / abs(theirs[step]) for step in ours)
+    return changes, most, max(apart.values()) / abs(theirs[min(theirs)])
 
 
-async def _change_live(trial: Trial, state_mb: float, places: Sequence[Slots]) -> list[Change]:
+async def _change_live(
+    trial: Trial, state_mb: float, places: Sequence[Slots], memory: GpuMemory | None
+) -> list[Change]:
     await trial.start(*places[0])
     changes = []
     for was, to in pairwise(places):
@@ -232,8 +316,14 @@ async def _change_live(trial: Trial, state_mb: float, places: Sequence[Slots]) -
         asked = time.monotonic()
         await trial.resize(*to)
         await trial.steps(SETTLE_STEPS)
-        pause_s, steps, ready_s = find_pause(read_rows(trial.noted), asked, to)
-        changes.append(Change(state_mb, was, to, pause_s, steps, ready_s))
+        rows = read_rows(trial.noted)
+        pause_s, steps, ready_s = find_pause(rows, asked, to)
+        freed_s = None
+        if memory is not None and not {*was} <= {*to}:
+            await asyncio.sleep(FREE_S)
+            freed_s = memory.freed_after(asked + ready_s)
+        slow_s, usual_s = find_slowest(rows, asked, to, trial.saved())
+        changes.append(Change(state_mb, was, to, pause_s, steps, ready_s, slow_s, usual_s, freed_s))
     await trial.stop()
     return changes
 
@@ -258,6 +348,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="10 MB alone")
     parser.add_argument("--device", choices=[*PLACES], default="cpu")
+    parser.add_argument("--ranks", default="", help="numbers of ranks in turn: 1,2,4,3,1")
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--engine", choices=[*TESTBEDS], default="local")
     parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
@@ -266,6 +357,8 @@ def main() -> int:
     asked = parser.parse_args()
     states = tuple(float(word) for word in asked.states.split(",") if word)
     usual = STATES_MB[asked.device]
+    sizes = [int(word) for word in asked.ranks.split(",") if word]
+    places = tuple(tuple(range(size)) for size in sizes) or PLACES[asked.device]
     states = states or (usual[:1] if asked.quick else usual)
     rows: list[Change] = []
     here = asked.engine == "local"
@@ -276,18 +369,21 @@ def main() -> int:
         ):
             begin = open_engine if bed is None else partial(open_fleet, text=bed.engine)
             how = {"spread": asked.spread, "live_alone": asked.live}
-            run = measure(Path(folder), state_mb, asked.device, begin, **how)
-            changes, apart = asyncio.run(run)
+            run = measure(Path(folder), state_mb, asked.device, places, begin, **how)
+            changes, apart, of_first = asyncio.run(run)
         rows += changes
         for change in changes:
             print(
                 f"{state_mb:4.0f} MB  {change.name}  live {change.live_s * 1e3:6.0f} ms "
                 f"(aim {change.aim_s * 1e3:3.0f})  restart {change.restart_s * 1e3:6.0f} ms  "
                 f"{change.restart_s / change.live_s:5.1f}x  "
-                f"{change.steps} steps in {change.ready_s:.2f} s while ranks got ready",
+                f"{change.steps} steps in {change.ready_s:.2f} s while ranks got ready, "
+                f"the slowest {change.slow_s * 1e3:.0f} ms (usual {change.usual_s * 1e3:.0f})"
+                + ("" if change.freed_s is None else f", memory free after {change.freed_s:.1f} s"),
                 flush=True,
             )
-        print(f"{state_mb:4.0f} MB  losses differ by at most {apart:.1e} of their size", flush=True)
+        off = f"{apart:.1e} of their size, {of_first:.1e} of the first"
+        print(f"{state_mb:4.0f} MB  losses differ by at most {off}", flush=True)
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     large = [row for row in rows if row.state_mb >= 100.0 and not asked.live]

@@ -1,6 +1,6 @@
 """Kill and freeze whoever takes part in a live resize, at random moments; nothing may be lost.
 
-    python -m benchmarks.live_resize_faults --faults 200
+    python -m benchmarks.live_resize_faults --faults 200 [--device cuda]
 
 A service (`benchmarks.live_resize_service`) runs one job of a real training that changes its ranks
 again and again. While it does, a new rank, an old one, the agent or the service is killed, a new
@@ -9,7 +9,8 @@ while new ranks get ready, or while the groups of the next epoch are formed and 
 that was over before anybody could be struck does not count; it goes on until `--faults` have hit.
 After every fault the job must train on, on the devices that it was given last. At the end every
 step must have been done by whole gangs: the samples of each epoch once, in steps without a gap,
-with the losses of a run that nobody disturbed. Ended early, by a signal too, it leaves nothing
+with the losses of a run that nobody disturbed. With `--device cuda` all ranks share the first GPU,
+each as if on a machine of its own. Ended early, by a signal too, it leaves nothing
 that trains on.
 """
 
@@ -51,7 +52,7 @@ SAVE_S = 2.0
 APART, FIRST = 1e-4, 100  # of the losses of the first steps
 POLL_S, QUICK_S = 0.02, 0.002
 QUIET_S = 0.3  # in which a process that was just started shows up
-CHANGES = ("resizing", "epoch", "resized", "resize_failed")
+BEGINS, CHANGES = "meeting", ("meeting", "adopted", "settled", "dropped", "undone")
 
 
 @dataclass
@@ -79,6 +80,7 @@ class Soak:
 
     folder: Path
     rng: random.Random
+    device: str = "cpu"
     layers: int = 1
     done: Counter[str] = field(default_factory=Counter)
     child: subprocess.Popen[bytes] | None = None
@@ -94,7 +96,7 @@ class Soak:
     def start(self) -> None:
         """The service; its job goes on if there is one."""
         command = [sys.executable, "-m", "benchmarks.live_resize_service"]
-        args = [str(self.folder), str(self.layers), str(SAVE_S)]
+        args = [str(self.folder), str(self.layers), str(SAVE_S), self.device]
         with (self.folder / "service.log").open("ab") as log:
             self.child = subprocess.Popen([*command, *args], stdout=log, stderr=log)
 
@@ -262,7 +264,7 @@ class Soak:
 def _under_way(log: ChangeLog, known: int) -> bool:
     """Whether a change that began after the first `known` lines is not answered yet."""
     new = log.read()[known:]
-    return bool(new) and new[-1] in ("resizing", "epoch")
+    return bool(new) and new[-1] == BEGINS
 
 
 def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> list[str]:
@@ -293,10 +295,10 @@ def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> l
     return wrong
 
 
-def soak(folder: Path, faults: int, seed: int) -> list[str]:
+def soak(folder: Path, faults: int, seed: int, device: str = "cpu") -> list[str]:
     """Strike until so many have hit; what is wrong afterwards."""
     (folder / "steps").mkdir()
-    bed, over, waits = Soak(folder, random.Random(seed)), 0, []
+    bed, over, waits = Soak(folder, random.Random(seed), device), 0, []
     bed.wish(0)
     bed.start()
     try:
@@ -312,7 +314,7 @@ def soak(folder: Path, faults: int, seed: int) -> list[str]:
         bed.end()
     rows = without_abandoned(read_rows(folder / "steps"))
     show(bed, over, waits, max(rows))
-    return check(rows, _calm(folder, bed.layers, max(rows)))
+    return check(rows, _calm(folder, bed, max(rows)))
 
 
 def show(bed: Soak, over: int, waits: list[float], steps: int) -> None:
@@ -326,13 +328,14 @@ def show(bed: Soak, over: int, waits: list[float], steps: int) -> None:
     print(f"trains on after {statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most")
 
 
-def _calm(folder: Path, layers: int, steps: int) -> dict[int, float]:
+def _calm(folder: Path, bed: Soak, steps: int) -> dict[int, float]:
     """The losses of a run that nobody disturbs."""
     noted = folder / "calm"
     noted.mkdir()
     script = str(Path(__file__).with_name("live_resize_job.py"))
     epochs = str(steps * BATCH // 2048 + 1)
-    command = [sys.executable, script, str(noted), str(layers), epochs]
+    more = [str(bed.layers), epochs, str(SAVE_S), bed.device]
+    command = [sys.executable, "-P", script, str(noted), *more]  # `weft` is a folder beside it too
     plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
     subprocess.run(command, check=True, env={**plain, "OMP_NUM_THREADS": "1"})
     return losses_of(read_rows(noted))
@@ -358,15 +361,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--keep", type=Path, default=None, help="a folder to work in and keep")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if asked.keep is not None:
         asked.keep.mkdir(parents=True)
-        wrong = soak(asked.keep, asked.faults, asked.seed)
+        wrong = soak(asked.keep, asked.faults, asked.seed, asked.device)
     else:
         with tempfile.TemporaryDirectory(prefix="weft-faults-") as folder:
-            wrong = soak(Path(folder), asked.faults, asked.seed)
+            wrong = soak(Path(folder), asked.faults, asked.seed, asked.device)
     for line in wrong[:20]:
         print("WRONG:", line)
     print("nothing hung, nothing was lost" if not wrong else f"{len(wrong)} things are wrong")

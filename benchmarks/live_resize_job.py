@@ -61,6 +61,8 @@ def train(folder: Path, layers: int, epochs: int, save_s: float, on: str | None)
         def __getitem__(self, at: int) -> tuple[torch.Tensor, torch.Tensor, int]:
             return self.x[at], self.y[at], at
 
+    if on == "cuda":  # ranks of one GPU meet only if NCCL takes them for as many machines
+        os.environ |= {"NCCL_HOSTID": f"rank-{os.getpid()}", "NCCL_SOCKET_IFNAME": "lo"}
     torch.manual_seed(0)
     device = Environment.read().device
     job = wt.init(checkpoint_every_s=save_s, report_every_s=0.1, device=on)

@@ -47,12 +47,12 @@ class Follow(InProcess):
         return Plan(changes, wake_at=now + 1.0)
 
 
-def job_of(folder: Path, layers: int, save_s: float) -> Job:
+def job_of(folder: Path, layers: int, save_s: float, device: str) -> Job:
     """One job that trains for ever."""
     script = str(Path(__file__).with_name("live_resize_job.py"))
     steps = folder / "steps"
     launch = Launch(
-        (sys.executable, script, str(steps), str(layers), str(FOREVER), str(save_s)),
+        (sys.executable, script, str(steps), str(layers), str(FOREVER), str(save_s), device),
         workdir=str(folder),
         env={"OMP_NUM_THREADS": "1"},
         processes=Processes.PER_GPU,
@@ -63,7 +63,7 @@ def job_of(folder: Path, layers: int, save_s: float) -> Job:
     return Job(JobId("job"), demand=Demand(1, min=1, max=SLOTS), launch=launch)
 
 
-async def serve(folder: Path, layers: int, save_s: float) -> None:
+async def serve(folder: Path, layers: int, save_s: float, device: str) -> None:
     """Until it is killed, or whoever started it is gone: then the job is ended first."""
     parent, state, wish = os.getppid(), folder / "state", folder / WISH
     state.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ async def serve(folder: Path, layers: int, save_s: float) -> None:
     if JobId("job") not in driver.ledger.jobs:
         while not engine.is_warm:
             await asyncio.sleep(0.05)
-        await driver.submit(job_of(folder, layers, save_s))
+        await driver.submit(job_of(folder, layers, save_s, device))
     seen = wish.read_text()
     while os.getppid() == parent:
         await asyncio.sleep(LOOK_S)
@@ -89,4 +89,4 @@ async def serve(folder: Path, layers: int, save_s: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]))

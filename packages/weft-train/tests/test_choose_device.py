@@ -28,6 +28,15 @@ def test_who_was_given_no_gpu_trains_on_the_cpu(kind: str) -> None:
     assert RankGang(Environment(kind=kind)).device == torch.device("cpu")
 
 
+def test_whoever_asks_for_a_gpu_gets_the_one_of_this_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+
+    assert RankGang(Environment(kind="cpu", local_rank=3), "cuda").device == torch.device("cuda", 1)
+    assert chosen == [1]
+
+
 def test_nor_is_one_expected_by_a_torch_that_cannot_use_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

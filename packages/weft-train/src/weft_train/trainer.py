@@ -334,6 +334,7 @@ class TrainingJob:
 
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
+        self._gang.settle()
         try:
             took_s = self._saver.save(self.collect_state, self.steps, self.epoch)
         except Fenced as error:

@@ -33,6 +33,8 @@ class RankGang:
     def __init__(self, env: Environment, device: str | None = None, timeout_s: float = 600.0):
         self.rank, self.size, self.nodes = env.rank, env.world_size, env.nodes
         self.device = _choose_device(env, device)
+        if self.device.type == "cuda" and env.most_ranks:
+            groups.outlive_peers()
         self._control: Any = None
         self._pending: tuple[Any, torch.Tensor] | None = None
         self._made = False
@@ -160,9 +162,24 @@ class RankGang:
         if not self.alone:
             dist.barrier(group=self._control)
 
+    def settle(self) -> None:
+        """Wait for all that ranks summed on GPUs; RuntimeError if a sum was broken off."""
+        if self.device.type != "cuda":
+            return
+        if not self.alone:
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.data)
+        torch.cuda.synchronize(self.device)
+
+    def break_off(self) -> None:
+        """Leave the others, who train on."""
+        if self.data is not None or self._made:
+            groups.abort(self.data or dist.group.WORLD)
+
     def leave(self) -> None:
         """Give the process group back, if it was made here."""
-        if self._made and dist.is_initialized():
+        if self.data is not None:
+            groups.end(self.data)
+        elif self._made and dist.is_initialized():
             dist.destroy_process_group()
             self._made = False
 
@@ -192,13 +209,13 @@ def _check_no_gpu_is_meant(env: Environment) -> None:
 
 
 def _choose_device(env: Environment, asked: str | None) -> torch.device:
-    if asked is not None:
+    if asked not in (None, "cuda"):
         return torch.device(asked)
-    if env.kind == "cpu" or not torch.cuda.is_available():
+    if asked is None and (env.kind == "cpu" or not torch.cuda.is_available()):
         _check_no_gpu_is_meant(env)
         return torch.device("cpu")
     # A launcher that shows each rank one GPU leaves only number 0 to choose.
-    number = env.local_rank % torch.cuda.device_count()
+    number = env.local_rank % max(torch.cuda.device_count(), 1)
     torch.cuda.set_device(number)
     if env.gpu_mem_gb:
         whole = torch.cuda.get_device_properties(number).total_memory / 2**30

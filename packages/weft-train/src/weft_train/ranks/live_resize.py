@@ -1,13 +1,15 @@
 """One rank's part in a change of the ranks as they train: make before break.
 
-New ranks run the script up to its first epoch while the old ones train on. Then all form the groups
-of the next epoch, in threads, and the old ranks alone agree by their control sum on the step after
-which they switch: each source sends its new ranks the state, and a vote of the old ranks is the
-commit. Whatever goes wrong before it, the old ranks train on as they were.
+New ranks run the script up to its first epoch while the old ones train on, and rehearse a step.
+Then all form the groups of the next epoch, in threads, and the old ranks alone agree by their
+control sum on the step after which they switch: each source sends its new ranks the state, and a
+vote of the old ranks is the commit. Whatever goes wrong before it, the old ranks train on as they
+were.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import logging
 import threading
@@ -16,17 +18,22 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from weft_train.base.environment import Environment
 from weft_train.base.garbage import no_collection
 from weft_train.base.messages import Adopted, Built, CanResize, Drop, Dropped, GroupPlan, Stop
 from weft_train.checkpoints import rng_state
 from weft_train.ranks import groups
 from weft_train.ranks.gang import RankGang
+from weft_train.ranks.rehearsal import CallShapes, rehearse
+from weft_train.ranks.self_test import Ability, find_ability
 from weft_train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
 from weft_train.reports import Reports
 
 log = logging.getLogger(__name__)
 
+REHEARSE_S = 600.0  # what new ranks may take for a first pass: the agent gives them up before
 FORM_S = 20.0  # what groups may take to be formed
 SEND_S, SEND_GB_S = 5.0, 10.0  # what an old rank waits for a new one to take what it is sent
 WAIT_S = 3600.0  # what a new rank waits for the old ones to come to the end of a step
@@ -68,13 +75,15 @@ class LiveResize:
     def __init__(self, env: Environment, gang: RankGang, reports: Reports) -> None:
         self._me = env.number
         self._gang, self._reports = gang, reports
-        self.wanted = (
-            bool(env.most_ranks and env.agent)
-            and not env.coordinator
-            and groups.is_tried(gang.device)
-        )
-        # Ranks on GPUs would meet by NCCL, beside a group in use: only a lone rank moves there.
-        self.wraps = self.wanted and env.most_ranks > 1 and gang.device.type == "cpu"
+        asked = bool(env.most_ranks and env.agent) and not env.coordinator
+        able = _agree_on_ability(gang) if asked else Ability()
+        self.wanted = asked and not (able.several if gang.size > 1 else able.alone)
+        self.wraps = self.wanted and env.most_ranks > 1 and not able.several
+        if asked and gang.rank == 0 and able.several:
+            what = "another number of GPUs" if self.wanted else "other GPUs"
+            reports.report_notice("info", f"the job is restarted for {what}: {able.several}")
+        self.shapes = CallShapes()
+        self._model: torch.nn.Module | None = None
         self._plan: GroupPlan | None = None
         self._later: deque[GroupPlan] = deque()
         self._formed: _Formed | None = None
@@ -87,15 +96,14 @@ class LiveResize:
     def first_group(self) -> Any:
         """The group that a model averages over at first; None for torch's own."""
         if self._gang.alone:
-            self._gang.data = groups.form_alone("weft-0-alone")
+            self._gang.data = groups.form_alone("weft-0-alone", self._gang.device)
         return self._gang.data
 
     def offer(self, state_gb: float) -> None:
         """Training begins: ranks may come and go."""
         self._patience_s = SEND_S + SEND_GB_S * state_gb
         if self.wanted and self._gang.rank == 0:
-            several = self._gang.device.type == "cpu"  # see `wraps`
-            self._reports.say(CanResize(state_gb, several))
+            self._reports.say(CanResize(state_gb, self.wraps))
 
     def on_message(self, message: GroupPlan | Drop) -> None:
         """Handle a message of the agent about the next epoch."""
@@ -149,9 +157,11 @@ class LiveResize:
             return
         store = formed.store = groups.open_store(plan.store, FORM_S, host=plan.host == me)
         name = f"weft-{plan.epoch}"
+        if plan.new:
+            self._rehearse(plan, store)
         if me in members and len(members) > 1:
             rank, size = members.index(me), len(members)
-            formed.data = groups.form(store, f"{name}-data", rank, size, GANG_S)
+            formed.data = groups.form(store, f"{name}-data", rank, size, GANG_S, self._gang.device)
             formed.control = groups.form(store, f"{name}-control", rank, size, GANG_S)
         self._form_alone(plan, formed)
         if plan.new and me in both:
@@ -160,7 +170,19 @@ class LiveResize:
 
     def _form_alone(self, plan: GroupPlan, formed: _Formed) -> None:
         if plan.members == (self._me,) and self.wraps:
-            formed.data = groups.form_alone(f"weft-{plan.epoch}-alone")
+            formed.data = groups.form_alone(f"weft-{plan.epoch}-alone", self._gang.device)
+
+    def _rehearse(self, plan: GroupPlan, store: Any) -> None:
+        """New ranks call the model for the first time, and all others wait for that."""
+        if self._me == plan.sources[0]:
+            store.set(
+                "called-with", b"." + self.shapes.packed
+            )  # never nothing: it would be waited for
+        if self._me in plan.new and self._model is not None:
+            rehearse(self._model, store.get("called-with")[1:], self._gang.device)
+            store.set(f"rehearsed-{self._me}", b"1")
+        rehearsed = [f"rehearsed-{new}" for new in plan.new]
+        store.wait(rehearsed, dt.timedelta(seconds=REHEARSE_S))
 
     # ---- the switch
 
@@ -173,6 +195,7 @@ class LiveResize:
         plan, formed = self._plan, self._formed
         assert plan is not None
         with no_collection():
+            self._gang.settle()
             why = self._why or self._send(plan, formed, job, ended)
             good = self._gang.vote(not why)
             self._tell(plan, formed, good=good)
@@ -182,6 +205,7 @@ class LiveResize:
         with self._lock:
             self._plan, self._formed = None, None
         if self._me not in plan.members:
+            self._gang.break_off()
             return None
         self._adopt(plan, formed, ended, step)
         self._begin()
@@ -248,11 +272,12 @@ class LiveResize:
 
     # ---- a new rank
 
-    def join(self, job: ResizableTraining) -> int:
+    def join(self, job: ResizableTraining, model: torch.nn.Module) -> int:
         """Wait for the old ranks, take their state, and train on with them; the steps done so far.
 
         SystemExit if they train on without this rank.
         """
+        self._model = model
         gc.collect()  # now, when nothing waits for it
         self._reports.say(Built(self._gang.joining))
         plan = self._await_form()
@@ -277,6 +302,7 @@ class LiveResize:
         rng_state.restore([message["random"]], *place, self._gang.device)
         with self._lock:
             self._plan, self._formed = None, None
+        self._model = None
         steps = int(message["state"]["counts"]["steps"])
         ended = message["ended"]
         if groups.is_far(plan.store):  # its source may count from the start of another machine
@@ -302,6 +328,13 @@ class LiveResize:
         own = {"state": job.collect_state()}
         message: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
         return message if receive_verdict(formed.transfer, at) else {}
+
+
+def _agree_on_ability(gang: RankGang) -> Ability:
+    """Return what rank 0 finds out, at all ranks; one that joins is among ranks that can."""
+    if gang.joining and gang.size > 1:
+        return Ability()
+    return gang.broadcast(find_ability(gang.device) if gang.rank == 0 else Ability())
 
 
 def _pairs(plan: GroupPlan) -> list[tuple[int, int]]:

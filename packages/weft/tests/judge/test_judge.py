@@ -253,18 +253,31 @@ def test_a_reason_that_is_true_is_no_finding() -> None:
 def test_a_stop_for_nothing_a_needless_one_and_a_swap_are_found() -> None:
     nothing = [*RUNS, (50.0, give(2, changes={A: None}, reasons={A: "why"}))]
     elsewhere = [*RUNS, (50.0, job(B)), (50.0, give(2, changes={A: None, B: on(0)}))]
-    full: list[Timed] = [
-        (0.0, job(A)),
-        (0.0, job(C, 3)),
-        (0.0, give(1, changes={A: on(0), C: Allocation((Slice(N1, (1,)), Slice(N2, (0, 1))))})),
-        (1.0, facts.Started(C, 1)),
-        (50.0, job(B)),
-        (50.0, give(2, changes={A: None, B: on(0)})),
-    ]
 
     assert ("stops", "for nothing") in wrongs(nothing)
     assert ("stops", "needless") in wrongs(elsewhere)
-    assert ("stops", "swap") in wrongs(full)
+    assert ("stops", "swap") in wrongs(swap({}, {}))
+
+
+def swap(first: dict[str, float], second: dict[str, float]) -> list[Timed]:
+    """A job that was just given its place loses it to a later one; their hints."""
+    return [
+        (0.0, job(A, hints=first)),
+        (0.0, job(C, 3)),
+        (0.0, give(1, changes={A: on(0), C: Allocation((Slice(N1, (1,)), Slice(N2, (0, 1))))})),
+        (1.0, facts.Started(C, 1)),
+        (50.0, job(B, hints=second)),
+        (50.0, give(2, changes={A: None, B: on(0)})),
+    ]
+
+
+def test_a_job_that_says_that_it_is_shorter_may_take_the_place_of_its_equal() -> None:
+    long, short = {"duration_s": 4000.0}, {"duration_s": 100.0}
+
+    assert ("stops", "swap") not in wrongs(swap(long, short))
+    assert ("stops", "swap") not in wrongs(swap({}, short))
+    assert ("stops", "swap") in wrongs(swap(short, long))
+    assert ("stops", "swap") in wrongs(swap(long, long))
 
 
 def test_a_reclaim_whose_devices_an_equal_job_takes_is_found() -> None:

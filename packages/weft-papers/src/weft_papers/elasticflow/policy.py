@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, isfinite
 
+import numpy as np
+
 from weft.core.model.job import Allocation, Config
 from weft.core.plan.about import About, Controls, Needs
 from weft.core.plan.plan import Plan
@@ -38,6 +40,7 @@ from weft.core.plan.taxonomy import (
 )
 from weft.core.plan.view import View
 from weft.frozen import frozen
+from weft.pieces.order.equals import put_holders_first
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.min_share import DeadlineDemand, ShareSchedule, end_of, grow_shares
@@ -108,7 +111,8 @@ class ElasticFlow:
         """Sizes of all, with what is spare handed out."""
         wanted: dict[int, Config] = {}
         open_rows: dict[str, list[int]] = {kind: [] for kind in view.cluster.kinds}
-        for row, job in enumerate(view.table.jobs):
+        for row in put_holders_first(view, np.arange(len(view.table))).tolist():
+            job = view.job(row)
             if row in book.kept or job.id in book.declined:
                 continue
             on = view.allocation(row)

@@ -37,6 +37,7 @@ from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 from weft.frozen import frozen
+from weft.pieces.order.equals import put_holders_first
 from weft.pieces.parts import Sizes
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.place.parts import assign_each
@@ -120,10 +121,13 @@ class SizeSpeeds:
 
 
 def least_sizes(view: View, room: dict[str, int], speeds: SizeSpeeds) -> dict[int, tuple[str, int]]:
-    """Kind and size of the rows that get any, in queue order; jobs that must not stop first."""
+    """Kind and size of the rows that get any, in queue order; jobs that must not stop first.
+
+    Of equals those that run come first.
+    """
     left, sizes = dict(room), {}
     bound = _bound(view)
-    for row in np.argsort(~bound, kind="stable").tolist():
+    for row in put_holders_first(view, np.argsort(~bound, kind="stable")).tolist():
         size = _held_size(view, row) if bound[row] else _least(view, row, left, speeds)
         if size is not None:
             left[size[0]] -= size[1]

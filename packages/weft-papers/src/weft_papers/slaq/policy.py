@@ -29,6 +29,7 @@ from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Pree
 from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.frozen import frozen
+from weft.pieces.order.equals import put_holders_first
 from weft.pieces.parts import Sizes
 from weft.pieces.place.resize import resize_all
 from weft.pieces.size.plain import choose_kinds
@@ -153,9 +154,9 @@ def _gain(known: Floats, now: int) -> list[float]:
 
 def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[int]:
     """Return rows in order of service if not all have room: the bound, newcomers, the steepest."""
-    keys = []
-    for row, (job, falls) in enumerate(zip(view.table.jobs, known, strict=True)):
-        least = job.demand.min
-        steep = np.inf if falls is None else float(falls[least]) / least
-        keys.append((not bound[row], -steep, row))
-    return [row for _, _, row in sorted(keys)]
+    least = [job.demand.min for job in view.table.jobs]
+    steep = np.array(
+        [np.inf if falls is None else falls[n] / n for n, falls in zip(least, known, strict=True)]
+    )
+    rows = put_holders_first(view, np.lexsort((-steep, ~bound)), steep)
+    return [int(row) for row in rows]

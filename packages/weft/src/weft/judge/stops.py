@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from statistics import median
 
 from weft.core.events import event as facts
@@ -22,6 +23,7 @@ RULES = (
     *(Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.RESERVED, Blocker.SPOT),
     *(Blocker.CELLS, Blocker.IDLE_CELLS, Blocker.SPARED, Blocker.FAILED, Blocker.MOVED),
 )
+SWAP = "swap"
 OFTEN, BRIEF_S = 4, 60.0
 SLOWER, LASTS_S, REPORTS = 0.95, 900.0, 3
 
@@ -122,12 +124,14 @@ class StopsWatch(LogWatch):
                 continue
             if not equal(job, taker.job) or taker.submitted < life.submitted or on.gpus != was.gpus:
                 continue
+            if _seconds(taker.job) < _seconds(job):
+                continue  # it says that it is shorter, which many policies prefer
             self.swaps += 1
             reclaimed = event.blockers.get(name) is Blocker.RECLAIMED
             if taker.gpu_s >= life.gpu_s or reclaimed:
                 why = "" if not reclaimed else ", and its reason says that an owner got them"
                 text = f"{other}, its equal and younger, starts in its place{why}"
-                self._report(replay, "swap", (name, other), text, Weight.WRONG)
+                self._report(replay, SWAP, (name, other), text, Weight.WRONG)
             return
 
     def close(self, replay: PlayedLog) -> None:
@@ -150,6 +154,11 @@ def equal(job: Job, other: Job) -> bool:
     ours = (job.demand, job.priority, job.tier, job.tenant, job.model, job.preemptible)
     theirs = (other.demand, other.priority, other.tier, other.tenant, other.model)
     return ours == (*theirs, other.preemptible) and job.deadline == other.deadline
+
+
+def _seconds(job: Job) -> float:
+    """The length that a job states; infinite where it states none."""
+    return float(job.hints.get("duration_s", inf))
 
 
 def _weight(replay: PlayedLog) -> Weight:

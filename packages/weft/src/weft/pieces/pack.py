@@ -16,6 +16,7 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Floats
 from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import EPS, choose_rows, count_held, fit, fit_first, list_waiting, times_asked
+from weft.pieces.order.equals import drop_swaps
 from weft.pieces.place.gangs import Placer, fewest_nodes
 
 SPARE = 64  # rows that are ranked beyond as many as there are GPUs
@@ -30,13 +31,14 @@ def pack(
     place: Placer = fewest_nodes,
     late: Bools | None = None,
     chosen: Bools | None = None,
+    key: Floats | None = None,
 ) -> Plan:
     """Run the first of `order` that fit together; stop running jobs that stand in their way.
 
     A job that holds more than it asks for, since another policy let it grow, makes room and goes on
     with what it asks for. Parts of devices may be free all over while no whole ones are: for rows
     that are `late` jobs behind them are stopped even though all would fit by number. `chosen` are
-    those that fit, where that was found out before.
+    those that fit, where that was found out before. Of equals of one `key` those that run go on.
     """
     held = view.table.held[order]
     if held.all():
@@ -44,9 +46,10 @@ def pack(
     draft = PlanDraft(view, place)
     if chosen is None:
         chosen = fit(view, order)
-    for row in order[(held > 0.0) & ~chosen].tolist():
+    leave, new = order[(held > 0.0) & ~chosen].tolist(), order[(held == 0.0) & chosen].tolist()
+    leave, new = drop_swaps(view, key, leave, new)
+    for row in leave:
         draft.release(row)
-    new = order[(held == 0.0) & chosen].tolist()
     starved = [row for row in new if not draft.start(row)]
     if starved and (large := order[times_asked(view, order) > 1.0][::-1]).size:
         for row in starved:
@@ -69,13 +72,14 @@ def pack_by(view: View, key: Floats, place: Placer = fewest_nodes) -> Plan:
     held, need = table.held, table.need
     taken = count_held(held, table.gpus, need)
     if taken is None or not one_kind:
-        return pack(view, view.ranked(key), place)
+        return pack(view, view.ranked(key), place, key=key)
     room = view.free.room() + taken
     most = int(room) + SPARE
     if table.waiting < 2 * most:
-        stopped, started, chosen = choose_rows(key, need, held, room)
+        stops, starts, chosen = choose_rows(key, need, held, room)
     else:
-        stopped, started, chosen = _choose_first(view, key, room, most)
+        stops, starts, chosen = _choose_first(view, key, room, most)
+    stopped, started = drop_swaps(view, key, stops, starts)
     draft = PlanDraft(view, place)
     for row in stopped:
         draft.release(row)

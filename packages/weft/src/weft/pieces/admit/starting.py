@@ -85,7 +85,9 @@ class Preempt(Starting):
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
         """A job that is still among the first keeps its place."""
         key = ranking.lone_key
-        return pack(view, ranking.rows, place) if key is None else pack_by(view, key, place)
+        if key is not None:
+            return pack_by(view, key, place)
+        return pack(view, ranking.rows, place, key=ranking.key)
 
     def among(self, view: View, rows: Rows) -> Bools:
         """The first that fit together; jobs that may not be stopped before all others."""

@@ -44,7 +44,7 @@ UNSEEN: dict[str, dict[str, str]] = {
     },
     "ray": {
         **dict.fromkeys(("gpus", "kind", "slots"), "only the head's command is tested"),
-        "carried_gb": "tried with the runners of nodes, but without Ray",
+        "carried_gb": "files come back through a real Ray; its limit was reached without one",
     },
     "simulated": dict.fromkeys(("checkpoint_s", "tick_s"), "always the default"),
     "slurm": {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from weft.engines.machine.artifacts import ArtifactFolder
 from weft.engines.ray import carrier as carrying
 from weft.engines.ray.artifacts import RayArtifacts
 from weft.engines.ray.carrier import Carrier, Folder, LeftOut
-from weft.engines.ray.node_files import MOST, MOST_NAMED
+from weft.engines.ray.node_files import MOST, MOST_NAMED, NOT_TOLD
 from weft.engines.ray.runner import Runner
 from weft.wire.attempt import EVENTS, SPEC, AttemptSpec
 
@@ -364,3 +366,70 @@ def test_a_folder_goes_to_a_node_in_pieces(tmp_path: Path, monkeypatch: pytest.M
     while not job.heard:
         nodes.carrier.fetch([job.folder])
     assert max(nodes.moved) < MOST, "what was sent in pieces is not brought back"
+
+
+def test_logs_grow_and_other_files_are_brought_anew_also_by_a_service_that_came_back(
+    tmp_path: Path,
+) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    log, state = job.there / "rank-0.log", job.there / "state.json"
+    log.write_bytes(b"1" * 5000)
+    state.write_text("[1]")
+    nodes.carrier.fetch([job.folder])
+    (job.here / log.name).write_bytes(b"0" * 5000)  # tells what was here from what is brought
+
+    log.write_bytes(b"1" * 5000 + b"2")
+    state.write_text("[2]")
+    os.utime(state, ns=(1, 1))  # as new, and as long
+    nodes.carrier.fetch([job.folder])
+    assert (job.here / log.name).read_bytes() == b"0" * 5000 + b"2"
+    assert (job.here / state.name).read_text() == "[2]"
+
+    back = Nodes(tmp_path, "n1")
+    log.write_bytes(b"1" * 5000 + b"23")
+    back.carrier.fetch([job.folder])
+    assert (job.here / log.name).read_bytes() == b"0" * 5000 + b"23"
+
+    log.unlink()
+    log.write_bytes(b"anew")
+    back.carrier.fetch([job.folder])
+    assert (job.here / log.name).read_bytes() == b"anew"
+
+
+def test_what_the_service_alone_writes_is_not_brought_from_a_job(tmp_path: Path) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    written = (job.here / SPEC).read_bytes()
+    for name in (*NOT_TOLD, ".hidden"):
+        (job.there / name).write_text("forged")
+    job.report()
+
+    nodes.carrier.fetch([job.folder])
+
+    assert {path.name for path in job.here.iterdir()} == {SPEC, EVENTS}
+    assert (job.here / SPEC).read_bytes() == written
+
+
+def test_data_between_holes_is_brought_alone(tmp_path: Path) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    with (job.saves / "sparse").open("wb") as out:
+        for at in (0, MOST, 4 * MOST):
+            out.seek(at)
+            out.write(b"data")
+
+    list(nodes.carrier.pull("n1", str(job.saved)))
+
+    assert (job.saved / "sparse").read_bytes() == (job.saves / "sparse").read_bytes()
+    assert sum(nodes.moved) < MOST
+
+
+def test_at_most_half_of_a_disk_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, job = Nodes(tmp_path, "n1"), Attempt(tmp_path, "a")
+    (job.saves / "weights").write_bytes(os.urandom(100_000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=199_998))
+
+    with pytest.raises(LeftOut, match=r"half of the 0\.0002 GB"):
+        list(nodes.carrier.pull("n1", str(job.saved)))
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=200_002))
+    list(nodes.carrier.pull("n1", str(job.saved)))
+    assert (job.saved / "weights").stat().st_size == 100_000

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ from weft.wire.shared_files import shared_with
 pytestmark = pytest.mark.skipif(not AS_ROOT, reason="only root may become other users")
 
 SERVICE, PERSONS = "games", ("nobody", "daemon")
+NOTHING = {"make": [], "submit": [], "cancel": [], "left": 0}
 Line = dict[str, Any]
 
 
@@ -188,6 +190,17 @@ class Site:
         body = {"secret": offer["secret"], "number": number}
         return self.send(who, "POST", "/batch-jobs/report", body).status_code
 
+    def says(self, pattern: str) -> None:
+        """Wait until the service's log has a line."""
+        log = self.folder / "service.log"
+        self.becomes(lambda: re.search(pattern, log.read_text()), pattern)
+
+    def may_read(self, who: str, path: Path) -> bool:
+        command = ["ls" if path.is_dir() else "cat", str(path)]
+        group = pwd.getpwnam(who).pw_gid
+        done = subprocess.run(command, user=who, group=group, extra_groups=[], capture_output=True)
+        return done.returncode == 0
+
     def phase(self, job: str) -> str:
         """What Slurm says of the first attempt of a job; nothing once it has forgotten that job."""
         lines = [line for line in self.squeue("%k|%T") if f":{job}:1|" in line]
@@ -199,8 +212,9 @@ class Site:
 
 
 @contextmanager
-def served(slurm: SlurmCluster, python: str) -> Iterator[Site]:
-    with open_folder() as folder:
+def served(slurm: SlurmCluster, python: str, *, lists: bool = True) -> Iterator[Site]:
+    """A site whose file system keeps access control lists, or none of them."""
+    with open_folder() as folder, nullcontext() if lists else without_lists(folder):
         for name in (SERVICE, *PERSONS):
             home = folder / f"home-{name}"
             home.mkdir(mode=0o700)
@@ -220,9 +234,29 @@ def served(slurm: SlurmCluster, python: str) -> Iterator[Site]:
         slurm.clear()
 
 
+@contextmanager
+def without_lists(folder: Path) -> Iterator[None]:
+    """A file system that keeps no access control lists, as NFS version 4."""
+    command = ["mount", "-t", "ramfs", "-o", "mode=755", "weft-test", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a file system without access control lists cannot be mounted here")
+    try:
+        with pytest.raises(OSError, match="not supported"):
+            os.getxattr(folder, "system.posix_acl_access")
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
 @pytest.fixture
 def site(open_cluster: SlurmCluster, python: str) -> Iterator[Site]:
     with served(open_cluster, python) as it:
+        yield it
+
+
+@pytest.fixture
+def plain_site(open_cluster: SlurmCluster, python: str) -> Iterator[Site]:
+    with served(open_cluster, python, lists=False) as it:
         yield it
 
 
@@ -256,7 +290,7 @@ def test_nothing_counts_that_was_not_offered(site: Site) -> None:
     """daemon forges nobody's batch job, and nobody submits another one than was offered."""
     job = site.submit("nobody", "sleep 8", gpus=2)
     offer = site.offered("nobody")
-    assert site.ask("daemon", "POST", "/batch-jobs/take") == {"submit": [], "cancel": [], "left": 0}
+    assert site.ask("daemon", "POST", "/batch-jobs/take") == NOTHING
     script = offer["script"]
     (tag,) = re.findall(r"--comment=(\S+)", script)
     (node,) = re.findall(r"--nodelist=(\S+)", script)
@@ -372,3 +406,80 @@ def test_a_person_alone_sets_no_gpu_aside_and_reads_no_files_of_others(site: Sit
     site.becomes((folder / "rank-7.log").exists, "that its link is there")
     assert "own" not in site.send("nobody", "GET", f"/jobs/{job}/logs?rank=7").text
     assert not (folder / "seen").read_text()  # folders of other jobs cannot be listed
+
+
+def test_persons_make_the_folders_where_there_are_no_access_control_lists(plain_site: Site) -> None:
+    """A gang that is closed to everyone by its umask, and a job beside it that fails once."""
+    site, (nobody, daemon) = plain_site, PERSONS
+    for name in PERSONS:
+        site.begin_client(name)
+    script = (
+        "echo printed; umask 077; echo mine > $WEFT_ATTEMPT_DIR/own; "
+        "echo step > $WEFT_CHECKPOINT_DIR/$RANK; touch began; exec sleep 1000"
+    )
+    gang = site.submit(nobody, script, gpus=6)
+    again = site.submit(daemon, "test -e second || { touch second; exit 3; }", retries=2)
+    site.becomes(lambda: site.job(gang)["state"] == "running", "it runs")
+    site.becomes((site.folder / f"home-{nobody}/began").exists, "it came so far")
+    uid = pwd.getpwnam(nobody).pw_uid
+    own = job_folder(site.state, gang)
+    parts = [log.parent for log in own.glob(f"*/*/{EVENTS}")]
+
+    assert len(parts) == 2
+    for folder in (*parts, own / "agents", own / "checkpoints"):
+        facts = folder.stat()
+        assert (facts.st_uid, facts.st_mode & 0o7777) == (uid, 0o2770)
+        assert facts.st_gid == pwd.getpwnam(SERVICE).pw_gid
+    assert own.stat().st_uid == pwd.getpwnam(SERVICE).pw_uid
+    for path in (*parts, *own.rglob("*.json"), site.state / "jobs"):
+        assert not site.may_read(daemon, path), path
+    assert "printed" in site.send(nobody, "GET", f"/jobs/{gang}/logs?rank=0").text
+    assert site.ends(again) == "succeeded"
+    assert site.job(again)["attempt"] == 2
+
+    site.ask(nobody, "DELETE", f"/jobs/{gang}")
+
+    assert site.ends(gang) == "cancelled"
+    assert site.job(gang)["attempt"] == 1
+    site.becomes(lambda: site.phase(gang) in ("CANCELLED", "COMPLETED", ""), "that it is gone")
+
+
+def test_a_folder_that_is_not_as_it_was_asked_for_is_not_taken(plain_site: Site) -> None:
+    """A link to a folder of another job, one that others may enter, and one of somebody else."""
+    site, who = plain_site, "nobody"
+    others = job_folder(site.state, site.submit("daemon", "sleep 1"))
+    for what in ("link", "open", "forged"):
+        job = site.submit(who, "sleep 1")
+        (wanted,) = site.becomes(
+            lambda: site.ask(who, "POST", "/batch-jobs/take")["make"], "that folders are asked for"
+        )
+        path = Path(wanted["folders"][0])
+        if what == "link":
+            path.symlink_to(others)
+        else:
+            path.mkdir(mode=0o777)
+            path.chmod(0o2777 if what == "open" else 0o2770)
+        if what != "forged":
+            os.chown(path, pwd.getpwnam(who).pw_uid, -1, follow_symlinks=False)
+
+        assert site.ask(who, "POST", "/batch-jobs/take")["submit"] == []
+        site.says(rf"job={job} attempt=1 failed .* not as it was asked for")
+        site.ask(who, "DELETE", f"/jobs/{job}")
+        assert site.ends(job) == "cancelled"
+        assert not site.phase(job)
+
+
+def test_a_restarted_service_goes_on_with_folders_that_were_asked_for(plain_site: Site) -> None:
+    site, who = plain_site, "nobody"
+    job = site.submit(who, "echo went on")
+    site.becomes(
+        lambda: site.ask(who, "POST", "/batch-jobs/take")["make"], "that folders are asked for"
+    )
+
+    site.kill()
+    site.begin()
+    site.begin_client(who)
+
+    assert site.ends(job) == "succeeded"
+    assert site.job(job)["attempt"] == 1
+    assert "went on" in site.send(who, "GET", f"/jobs/{job}/logs?rank=0").text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.batch_work import NO_CLIENT
+from weft.core.batch_work import NO_CLIENT, BatchWork
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.engines.fleet.port import AttemptPhase, Key
@@ -174,3 +174,45 @@ def test_any_comment_can_be_read(word: str, digits: str) -> None:
 def test_a_tag_with_more_digits_than_python_reads_is_none() -> None:
     assert read_tag("own", "weft:own:job:" + "9" * 5000) is None
     assert read_tag("own", "weft:own:job:²") is None
+
+
+def test_an_offer_waits_for_the_folders_that_its_client_makes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked for, looked for, and the batch job is offered when they are in place."""
+    made: set[str] = set()
+    looked: list[str] = []
+
+    def put(fresh: Path, folder: Path, uid: int) -> bool:
+        assert (folder, uid) == (tmp_path / "part", ANN)
+        looked.append(fresh.name)
+        return fresh.name in made
+
+    monkeypatch.setattr(module, "put_in_place", put)
+    (tmp_path / "part").mkdir()
+    offers = opened(tmp_path, clock)
+    offers.withdraw(JOB)
+    offers.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "part")])
+    offers = SlurmOffers(tmp_path / "offers", USERS)
+    offers.open()  # a service that was restarted
+
+    (wanted,) = offers.take("ann").make
+    assert not looked
+    assert offers.take("ann").make == (wanted,)
+    assert not offers.take("ben").make
+    made.add(Path(wanted.folders[0]).name)
+    work = offers.take("ann")
+
+    assert not work.make
+    assert [offer.secret for offer in work.submit] == [wanted.secret]
+
+
+def test_an_offer_whose_folders_cannot_be_used_is_refused(tmp_path: Path, clock: Clock) -> None:
+    offers = opened(tmp_path, clock)
+    offers.withdraw(JOB)
+    offers.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "gone")])
+
+    assert offers.take("ann") == BatchWork()
+
+    assert offers.waiting()[JOB].phase is AttemptPhase.ENDED
+    assert "gone" in offers.waiting()[JOB].reason

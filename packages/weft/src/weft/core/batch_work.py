@@ -23,9 +23,18 @@ class BatchOffer:
 
 
 @frozen
-class BatchWork:
-    """Work for a client: batch jobs to submit, and numbers of those to end."""
+class FoldersWanted:
+    """Folders that a client is to make before it gets the batch job of the same `secret`."""
 
+    secret: str
+    folders: tuple[str, ...]
+
+
+@frozen
+class BatchWork:
+    """Work for a client: folders to make, batch jobs to submit, and numbers of those to end."""
+
+    make: tuple[FoldersWanted, ...] = ()
     submit: tuple[BatchOffer, ...] = ()
     cancel: tuple[str, ...] = ()
 

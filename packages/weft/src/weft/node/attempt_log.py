@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.wire.attempt import EVENTS
-from weft.wire.shared_files import private_mode
+from weft.wire.shared_files import make_file
 
 FORGETTABLE = ("report", "metrics", "notice", "saved", "health")
 BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
@@ -22,8 +22,7 @@ class Journal:
     """`events.jsonl` of one attempt; the listener at `notify` is woken after each line."""
 
     def __init__(self, folder: Path, notify: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._out = os.open(folder / EVENTS, flags, private_mode(folder))
+        self._out = make_file(folder / EVENTS, os.O_WRONLY | os.O_APPEND)
         self._notify = notify
         self._room = TokenBucket(BURST, RATE)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

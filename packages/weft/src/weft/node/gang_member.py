@@ -27,6 +27,7 @@ from weft.wire.attempt import (
     read_json,
     write_whole,
 )
+from weft.wire.shared_files import OPEN, make_file
 
 BEAT_S = 2.0
 MEET_S = 300.0  # for the agent of rank 0 to come up: gangs are started together
@@ -114,7 +115,9 @@ class GangMember:
         self._beaten = now
         self._beats += 1
         with suppress(OSError):  # a full disk, or a file system that is away: it may come back
-            (self._folder / BEAT).write_text(f"{self._beats}\n")
+            beat = make_file(self._folder / BEAT, os.O_WRONLY | os.O_TRUNC, OPEN)
+            with os.fdopen(beat, "w") as out:
+                out.write(f"{self._beats}\n")
 
 
 def read_current(job_folder: Path) -> int:

@@ -23,7 +23,7 @@ from weft.base.typed import LEAVES, Reader
 from weft.frozen import frozen
 from weft.run_terms import Processes, RunTerms
 from weft.wire.identity import Identity
-from weft.wire.shared_files import given_to, private_mode, read_regular
+from weft.wire.shared_files import given_to, make_file, read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
@@ -210,8 +210,7 @@ def write_whole(path: Path, body: Any) -> None:
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     fresh.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    handle = os.open(fresh, flags, private_mode(path.parent))
+    handle = make_file(fresh, os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW)
     with os.fdopen(handle, "w") as out:
         own = os.fstat(handle).st_uid
         if (owner := given_to(path.parent, own)) != own:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.engines.machine.users import PASS
+from weft.wire.shared_files import PASS
 
 LOG, JOBS, LIVE, DEVICES = "events.db", "jobs", "live", "devices"
 SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json", "faults.json")

@@ -14,14 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
 from weft.core.errors import InvalidConfig, WeftError
 from weft.engines.machine.job_environment import filter_environment
-from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done, Made
+from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done, FoldersToMake, Made
+from weft_client.own_state import user_folder
 
 ASK_S = 1.0
 SUBMIT_S = 60.0  # less than a service waits before it gives the same to another client
@@ -44,7 +45,7 @@ def begin_client(client: ServiceClient) -> None:
     """One beside us that stays until all jobs have ended, unless one runs."""
     if not shutil.which("sbatch"):
         return  # submitted from elsewhere: the person's client runs where Slurm is
-    folder = state_folder()
+    folder = user_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "slurm-client.log").open("ab") as out:
         subprocess.Popen(  # noqa: S603 - our own command
@@ -58,16 +59,10 @@ def begin_client(client: ServiceClient) -> None:
         )
 
 
-def state_folder() -> Path:
-    """Return the folder where a person's programs keep their state."""
-    usual = Path.home() / ".local/state"
-    return Path(os.environ.get("XDG_STATE_HOME") or usual) / "weft"
-
-
 @contextmanager
 def only_one(client: ServiceClient) -> Iterator[bool]:
     """Hold the lock of this person and service; yield false if another client has it."""
-    folder = state_folder()
+    folder = user_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = hashlib.sha256(client.url.encode()).hexdigest()[:16]
     with (folder / f"slurm-client-{name}.lock").open("w") as lock:
@@ -89,16 +84,33 @@ def serve_batch_jobs(client: ServiceClient, say: Say, *, until_done: bool) -> No
             say(error.what)
             time.sleep(5 * ASK_S)
             continue
+        for wanted in work.make:
+            make_folders(client, wanted, say)
         for offer in work.submit:
             submit_batch_job(client, offer, say)
         for number in work.cancel:
             say(f"ending batch job {number}")
             end_batch_job(number)
-        if work.left or work.submit or work.cancel:
+        if work.left or work.submit or work.cancel or work.make:
             idle_since = time.monotonic()
         elif until_done and time.monotonic() - idle_since > LEAVE_S:
             return
-        time.sleep(ASK_S)
+        time.sleep(ASK_S / 10 if work.make else ASK_S)  # the batch job is there at once
+
+
+def make_folders(client: ServiceClient, wanted: FoldersToMake, say: Say) -> None:
+    """Make the folders of a job, for us and the group that the service's own folder gives them."""
+    before = os.umask(0o007)
+    try:
+        for folder in wanted.folders:
+            Path(folder).mkdir(mode=0o770, exist_ok=True)
+    except OSError as error:
+        refusal = f"a folder of the job cannot be made: {error}"
+        say(refusal)
+        with suppress(WeftError):  # the next one that makes them does
+            client.post(Done, "/batch-jobs/report", {"secret": wanted.secret, "refusal": refusal})
+    finally:
+        os.umask(before)
 
 
 def submit_batch_job(client: ServiceClient, offer: BatchJobToSubmit, say: Say) -> None:

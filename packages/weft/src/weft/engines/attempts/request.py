@@ -25,6 +25,7 @@ from weft.wire.cgroups import Base, limits_of
 from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
+CHECKPOINTS = "checkpoints"  # in a job's folder, where it names no other
 NO_MEANS = Means()
 ESTIMATE_MARGIN = 2.0  # times what a table says about a model: optimizers and allocators differ
 PROCESS_GB = 2.0  # of a device for a context, and what libraries work in
@@ -129,7 +130,7 @@ def common_spec(
         attempt=attempt,
         command=launch.command,
         workdir=str(workdir),
-        checkpoints=str(folder or own / "checkpoints"),
+        checkpoints=str(folder or own / CHECKPOINTS),
         objects=launch.checkpoint if remote else "",
         devices=(),
         env={**tracking_names(job), **plan_env(on), **launch.env},

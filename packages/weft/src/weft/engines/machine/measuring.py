@@ -51,7 +51,9 @@ def add_wait(measured: MeasuredAttempt, state: Path, job: str, attempt: int) -> 
     if not rows:
         return measured
     row = min(rows, key=lambda row: row.since)
-    return replace(measured, waits=MemoryWait(row.gb, row.since, row.held, row.away))
+    return replace(
+        measured, waits=MemoryWait(row.gb, row.since, row.held, row.away, row.missing_gb)
+    )
 
 
 def join_measured(parts: Iterable[MeasuredAttempt]) -> MeasuredAttempt:

@@ -22,9 +22,8 @@ from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.job import Job
 from weft.wire.attempt import USER, job_folder, write_whole
 from weft.wire.identity import UMASK, Identity
-from weft.wire.shared_files import let_walk, share_folder
+from weft.wire.shared_files import PASS, let_walk, share_folder
 
-PASS = 0o711  # others may walk through
 ENTER = 0o710  # the group may walk in
 OWN = 0o700
 PRIVATE = 0o600
@@ -99,7 +98,8 @@ def make_folder(folder: Path, state: Path, job: str, checkpoints: Path, user: Id
 def give_folder(folder: Path, user: Identity) -> None:
     """A folder of the user's own in one of the service's: nothing inside can be trusted.
 
-    Without the right to give it away, it stays the service's and the user may write in it.
+    Without the right to give it away, it stays the service's and the user may write in it, or
+    that user's own folder is to take its place (`weft.engines.slurm.handover`).
     """
     folder.mkdir(mode=OWN, exist_ok=True)
     if not _may_give(user):

@@ -13,6 +13,7 @@ from weft.core.batch_work import BatchWork
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.engines.attempts.agent_engine import AGENT_CONTROLS
+from weft.engines.attempts.request import CHECKPOINTS
 from weft.engines.fleet.port import (
     Abilities,
     AttemptObservation,
@@ -22,6 +23,7 @@ from weft.engines.fleet.port import (
     Key,
     Machine,
 )
+from weft.engines.fleet.requests import COMMON
 from weft.engines.slurm.accounts import (
     QUESTION,
     Associations,
@@ -49,6 +51,7 @@ from weft.engines.slurm.answers import (
     see,
 )
 from weft.engines.slurm.clients import Clients, Reservations
+from weft.engines.slurm.handover import find_unshared
 from weft.engines.slurm.offers import SlurmOffers
 from weft.engines.slurm.script import SbatchOptions, batch_script
 
@@ -212,7 +215,10 @@ class NativeSlurm:
         counted = ((part, self._nodes[part.node].gres) for part in gang.parts)
         gpus = {str(part.node): len(part.gpus) if gres else 0 for part, gres in counted}
         self._uncertain.discard(gang.key)
-        offers.make(gang.key, user.uid, script, gpus)
+        parts = [part.folder for part in gang.parts]
+        own = parts[0].parent.parent
+        folders = [own / COMMON, own / CHECKPOINTS, *parts]
+        offers.make(gang.key, user.uid, script, gpus, find_unshared(folders, user.uid))
 
     def take(self, account: str) -> BatchWork:
         """The work for a person's client."""
@@ -226,7 +232,7 @@ class NativeSlurm:
         if offer is None:
             return "it is not wanted any more"
         if refusal and not offer.number:
-            self._offers.refuse(offer, f"sbatch of its user: {refusal}")
+            self._offers.refuse(offer, f"the client of its user: {refusal}")
             return ""
         await self.poll()
         if offer.number and offer.number == number:

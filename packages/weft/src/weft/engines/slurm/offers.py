@@ -11,14 +11,17 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.batch_work import NO_CLIENT, BatchOffer, BatchWork
+from weft.base.errors import WireError
+from weft.core.batch_work import NO_CLIENT, BatchOffer, BatchWork, FoldersWanted
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import JobId
 from weft.engines.fleet.port import AttemptObservation, AttemptPhase, Key
 from weft.engines.slurm.answers import PENDING, RUNNING, SlurmJob, expand_hosts
+from weft.engines.slurm.handover import make_room, put_in_place
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.identity import Identity
 
@@ -33,6 +36,7 @@ NUMBER = re.compile(r"([0-9]{1,12})(\+[0-9]+)?")  # a batch job, or a component 
 class Offer:
     """One batch job: `gpus` are those of each of its nodes, `number` its name in Slurm.
 
+    In the place of `folders` its client is to make others first; `asked` says that it was asked to.
     `refused` is why it came to nothing, `unwanted` says that it is to be ended. `made`, `taken` and
     `over` are of this process's clock.
     """
@@ -45,6 +49,8 @@ class Offer:
     number: str = ""
     refused: str = ""
     unwanted: bool = False
+    folders: Sequence[str] = ()
+    asked: bool = False
     made: float = field(default_factory=time.monotonic)
     taken: float | None = None
     over: float | None = None
@@ -78,22 +84,27 @@ class SlurmOffers:
 
     def __init__(self, folder: Path, users: Mapping[str, Identity]) -> None:
         self._folder, self._users = folder, users
+        self._room = folder.parent / "jobs" / ".handed"
         self._offers: dict[Key, Offer] = {}
         self._ends: dict[int, set[str]] = {}
 
     def open(self) -> None:
         """Read what was offered before."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._room.parent.mkdir(mode=0o711, exist_ok=True)
+        make_room(self._room, self._users)
         for file in self._folder.glob("*.json"):
             body = read_json(file)
             if body is not None:
                 key = JobId(body.pop("job")), int(body.pop("attempt"))
                 self._offers[key] = Offer(key, **body)
 
-    def make(self, key: Key, uid: int, script: str, gpus: Mapping[str, int]) -> None:
+    def make(
+        self, key: Key, uid: int, script: str, gpus: Mapping[str, int], folders: Sequence[str] = ()
+    ) -> None:
         """Offer a batch job to its user, unless that was done."""
         if key not in self._offers:
-            offer = Offer(key, uid, secrets.token_hex(16), script, gpus)
+            offer = Offer(key, uid, secrets.token_hex(16), script, gpus, folders=folders)
             self._offers[key] = offer
             self._save(offer)
 
@@ -159,11 +170,38 @@ class SlurmOffers:
         """The work for this person's client; each offer goes to one client."""
         uid, now = self._uid(account), time.monotonic()
         mine = (offer for offer in self._offers.values() if offer.uid == uid)
-        chosen = [offer for offer in mine if offer.is_open(now)]
-        for offer in chosen:
-            offer.taken = now
-        made = tuple(BatchOffer(offer.secret, offer.script) for offer in chosen)
-        return BatchWork(made, tuple(sorted(self._ends.get(uid, ()))))
+        chosen, wanted = list[Offer](), list[FoldersWanted]()
+        for offer in [offer for offer in mine if offer.is_open(now)]:
+            if lacking := self._lacking(offer):
+                wanted.append(FoldersWanted(offer.secret, lacking))
+            elif not offer.refused:
+                offer.taken = now
+                chosen.append(offer)
+        offered = tuple(BatchOffer(offer.secret, offer.script) for offer in chosen)
+        return BatchWork(tuple(wanted), offered, tuple(sorted(self._ends.get(uid, ()))))
+
+    def _lacking(self, offer: Offer) -> tuple[str, ...]:
+        """Folders that its client is to make; those that it has made are put in place.
+
+        None is looked at before it was asked for: NFS would go on not to find it for a minute.
+        """
+        lacking = []
+        try:
+            for fresh, folder in self._folders(offer):
+                if folder.stat().st_uid == offer.uid:
+                    continue
+                if not offer.asked or not put_in_place(fresh, folder, offer.uid):
+                    lacking.append(str(fresh))
+        except (OSError, WireError) as error:
+            self.refuse(offer, str(error))
+            return ()
+        offer.asked = True
+        return tuple(lacking)
+
+    def _folders(self, offer: Offer) -> list[tuple[Path, Path]]:
+        """Pairs of the folder that its client makes and ours."""
+        folders = enumerate(map(Path, offer.folders))
+        return [(self._room / f"{offer.secret}-{number}", folder) for number, folder in folders]
 
     def find(self, account: str, secret: str) -> Offer | None:
         """The person's own offer of that name."""
@@ -198,11 +236,15 @@ class SlurmOffers:
             "number": offer.number,
             "refused": offer.refused,
             "unwanted": offer.unwanted,
+            **({"folders": list(offer.folders)} if offer.folders else {}),
         }
         write_whole(self._file(offer.key), body)
 
     def _drop(self, offer: Offer) -> None:
         self._offers.pop(offer.key, None)
+        for fresh, _ in self._folders(offer):
+            with suppress(OSError):
+                fresh.rmdir()
         self._file(offer.key).unlink(missing_ok=True)
 
     def _file(self, key: Key) -> Path:

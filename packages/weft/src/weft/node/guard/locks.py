@@ -17,6 +17,7 @@ from weft.base.fence import OWNER, claim
 from weft.node.guard.identity import acting_as
 from weft.wire.attempt import CLAIM, AttemptSpec, put_claim
 from weft.wire.processes import start_time
+from weft.wire.shared_files import OPEN, make_file
 
 WAIT_S = 10.0  # how long the last process of the previous holder may take to be gone
 JOB = "JOB"
@@ -68,7 +69,7 @@ def claim_attempt(folder: Path) -> bool:
     """Make this process the attempt's agent; False if there is or was one."""
     fresh = folder / f".{CLAIM}.{os.getpid()}"
     me = {"pid": os.getpid(), "began": start_time(os.getpid()), "at": time.time()}
-    with fresh.open("w") as out:
+    with os.fdopen(make_file(fresh, os.O_WRONLY | os.O_TRUNC, OPEN), "w") as out:
         json.dump(me, out)
         out.flush()
         os.fsync(out.fileno())

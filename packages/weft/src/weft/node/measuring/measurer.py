@@ -21,7 +21,7 @@ from weft.base.messages import Counted
 from weft.node.attempt_log import Journal
 from weft.node.measuring.outside import HealthLines, Outside, ProcessObservation
 from weft.wire.attempt import MEASURED, AttemptSpec
-from weft.wire.shared_files import private_mode
+from weft.wire.shared_files import make_file
 
 WRITE_S = 0.2  # at least between two versions of the file
 LOOK_S = 1.0  # between two looks from outside
@@ -144,8 +144,7 @@ class Measurer:
         }
         fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with suppress(OSError):  # a full disk: the next one may fit
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            handle = os.open(fresh, flags, private_mode(fresh.parent))
+            handle = make_file(fresh, os.O_WRONLY | os.O_TRUNC)
             with os.fdopen(handle, "w") as out:
                 json.dump(body, out, separators=(",", ":"))
             fresh.replace(self._file)

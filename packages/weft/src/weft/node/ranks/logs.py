@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.wire.gpu_health import is_fault
+from weft.wire.shared_files import OPEN, make_file
 
 TAIL_BYTES = 8192
 # What frameworks say when a device has too little memory: PyTorch, CUDA, JAX, TensorFlow, cuBLAS.
@@ -27,7 +28,7 @@ class RankLog:
     def __init__(self, path: Path, limit: int) -> None:
         self.path = path
         self._limit = limit
-        self._out: BinaryIO = path.open("ab", buffering=0)
+        self._out = _open(path)
         self._tail = b""
 
     def write(self, chunk: bytes) -> None:
@@ -37,7 +38,7 @@ class RankLog:
             if self._out.tell() + len(chunk) > self._limit:
                 self._out.close()
                 os.replace(self.path, self.path.with_name(self.path.name + ".1"))  # noqa: PTH105
-                self._out = self.path.open("ab", buffering=0)
+                self._out = _open(self.path)
             self._out.write(chunk)
         except OSError as error:
             self._tail += f"\n(output lost: {error.strerror})".encode()
@@ -60,3 +61,7 @@ class RankLog:
     def close(self) -> None:
         """No more is written."""
         self._out.close()
+
+
+def _open(path: Path) -> BinaryIO:
+    return os.fdopen(make_file(path, os.O_WRONLY | os.O_APPEND, OPEN), "ab", buffering=0)

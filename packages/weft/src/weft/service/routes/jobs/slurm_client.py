@@ -13,13 +13,13 @@ from weft.service.access.tokens import Caller
 from weft.service.context import PREFIX, PROBLEMS, Context, Service, Writer
 from weft.service.http.replies import HttpProblem, Json
 from weft.service.requests.fields import RequestBody
-from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done
+from weft.service.responses.answers import BatchJobs, BatchJobToSubmit, Done, FoldersToMake
 
 router = APIRouter(prefix=PREFIX, tags=["batch jobs"], responses=PROBLEMS)
 
 
 class BatchReport(RequestBody):
-    """The outcome of an offer: the batch job's `number`, or why sbatch refused it."""
+    """The outcome of an offer: the batch job's `number`, or why there is none."""
 
     secret: Annotated[str, Field(min_length=1, max_length=64)]
     number: Annotated[str, Field(pattern=r"^[0-9]{0,12}$")] = ""
@@ -37,9 +37,10 @@ async def take_batch_jobs(service: Service, who: Writer) -> Json:
         work = works.take(account)
     except WeftError as error:
         raise HttpProblem(403, error.what, error.hint) from error
+    make = [FoldersToMake(secret=wish.secret, folders=[*wish.folders]) for wish in work.make]
     offers = [BatchJobToSubmit(secret=offer.secret, script=offer.script) for offer in work.submit]
     left = service.driver.ledger.jobs.active_of[who.tenant]
-    return Json(BatchJobs(submit=offers, cancel=list(work.cancel), left=left))
+    return Json(BatchJobs(make=make, submit=offers, cancel=list(work.cancel), left=left))
 
 
 @router.post("/batch-jobs/report", response_model=Done)

@@ -56,6 +56,25 @@ def test_an_allocation_that_does_not_fit_waits_until_it_does(cuda: StandIn, kind
     assert second.ask("error 0") == "0"
 
 
+def test_a_process_waits_for_the_memory_of_its_context(cuda: StandIn) -> None:
+    first, second, plain = cuda.start("first"), cuda.start("second"), cuda.start("p", guarded=False)
+    slot = first.ask("malloc 995")
+    second.send("context 0")
+    until_waits(cuda, "second")
+
+    assert plain.ask("context 0") == "error 2"
+    assert first.ask(f"free {slot}") == "0"
+    assert second.answer() == "1"
+
+
+def test_the_reserve_is_for_contexts(cuda: StandIn) -> None:
+    first, second = cuda.start("first"), cuda.start("second")
+    first.ask("malloc 980")
+    second.send("context 0")
+
+    assert second.answer() == "1"
+
+
 def test_what_it_held_is_free_once_a_process_is_killed(cuda: StandIn) -> None:
     first, second = cuda.start("first"), cuda.start("second")
     first.ask("malloc 700")

@@ -138,6 +138,7 @@ def made_at(path: Path) -> int:
 def build(folder: Path) -> Path:
     """Compile everything into a folder; the library to preload."""
     compile_to(folder / "libcuda.so.1", "driver.c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    (folder / "libnvidia-ml.so.1").symlink_to("libcuda.so.1")
     shared = ("-shared", "-fPIC", "-Wl,-soname,libcudart.so.12")
     compile_to(folder / "libcudart.so.12", "runtime.c", *shared, "-ldl")
     runtime = str(folder / "libcudart.so.12")

@@ -31,6 +31,8 @@ static int allocate(const char *kind, void **at, size_t size) {
     if (!strcmp(kind, "pool")) return cudaMallocFromPoolAsync(at, size, NULL, NULL);
     if (!strcmp(kind, "managed")) return cudaMallocManaged(at, size, 1);
     if (!strcmp(kind, "torch")) return torch_alloc(at, size);
+    if (!strcmp(kind, "context"))
+        return ((int (*)(void **, int))driver("cuDevicePrimaryCtxRetain"))(at, 0);
     if (!strcmp(kind, "driver"))
         return ((int (*)(void **, size_t))driver("cuMemAlloc_v2"))(at, size);
     if (!strcmp(kind, "by-thread"))

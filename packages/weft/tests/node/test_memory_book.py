@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from weft.node.memory.book import (
     LONELY_S,
     PATIENCE_S,
+    RESERVE,
     Book,
     GiveWay,
     GoOn,
@@ -211,6 +212,22 @@ def test_memory_that_no_job_holds_is_not_waited_for_without_end() -> None:
     driver.pass_s(3.0)
 
     assert driver.refused == [1]
+
+
+def test_what_is_missing_counts_those_that_are_served_first() -> None:
+    driver = Driver()
+    driver.start(1, 100)
+    driver.start(2, 1)
+    driver.start(3, 1)
+    driver.want(2, 40)
+    driver.pass_s(1.0)
+    driver.want(3, 40)
+
+    waits = driver.book.waits
+    reserve = TOTAL // RESERVE
+
+    assert driver.book.missing(waits[102]) == 40 + reserve - driver.free
+    assert driver.book.missing(waits[103]) == 80 + reserve - driver.free
 
 
 steps = st.lists(

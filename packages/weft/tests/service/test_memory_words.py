@@ -17,6 +17,16 @@ def test_the_largest_holders_are_named() -> None:
     )
 
 
+def test_jobs_that_end_before_enough_is_free_tell_when_it_is() -> None:
+    wait = MemoryWait(70.0, 100.0, {"me": 1.0, "big": 70.0, "spike": 45.0}, missing_gb=80.0)
+
+    known = describe_wait(wait, JobId("me"), 112.0, {"big": 8.4, "spike": 3.0})
+    unknown = describe_wait(wait, JobId("me"), 112.0, {"big": 8.4})
+
+    assert known.endswith("big holds 70 GB, spike holds 45 GB; likely free in 8 s")
+    assert "likely" not in unknown
+
+
 def test_a_job_that_gave_way_says_so() -> None:
     text = describe_wait(MemoryWait(70.0, 100.0, {}, away=True), JobId("me"), 90.0)
 

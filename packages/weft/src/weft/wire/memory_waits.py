@@ -26,7 +26,8 @@ VARIABLE = "LD_PRELOAD"
 class WaitRow:
     """A job that waits for memory of a device since a Unix time, and what each job holds of it.
 
-    `away` says that it gave its own memory to the others meanwhile.
+    `away` says that it gave its own memory to the others meanwhile. `missing_gb` must become free
+    before it can go on.
     """
 
     job: str
@@ -35,6 +36,7 @@ class WaitRow:
     since: float
     held: Mapping[str, float]
     away: bool = False
+    missing_gb: float | None = None
 
 
 def find_library(folder: Path = PRELOAD) -> Path | None:
@@ -85,6 +87,7 @@ def read_waits(state: Path) -> tuple[WaitRow, ...]:
                 float(row["since"]),
                 {str(job): float(gb) for job, gb in row["held"].items()},
                 bool(row["away"]),
+                None if row.get("missing") is None else float(row["missing"]),
             )
             for row in rows
         )

@@ -40,13 +40,15 @@ class MemoryWait:
     """An attempt that waits for `gb` of a device's memory since a Unix time.
 
     `held` is what each job holds of the device. `away` says that this one gave its memory to the
-    others meanwhile.
+    others meanwhile. `missing_gb` must become free first, for it and those that are served before
+    it; None where that is not known.
     """
 
     gb: float
     since: float
     held: Mapping[str, float]
     away: bool = False
+    missing_gb: float | None = None
 
 
 @frozen

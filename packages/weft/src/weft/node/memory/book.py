@@ -63,7 +63,10 @@ class HoldingProcess:
 
 @dataclass(slots=True)
 class Wait:
-    """A request that waits; `tried_at` is set while the member tries."""
+    """A request that waits; `tried_at` is set while the member tries.
+
+    One that `begins` is of a process that has no context yet.
+    """
 
     key: Key
     job: Job
@@ -75,6 +78,7 @@ class Wait:
     tried_at: float | None = None
     said_at: float = 0.0
     tries: int = 0
+    begins: bool = False
 
     @property
     def rank(self) -> tuple[bool, float, float, Key]:
@@ -184,6 +188,15 @@ class Book:
                 by_job[own.job] = by_job.get(own.job, 0) + size
         return {job: size for job, size in by_job.items() if job not in self._device(device).away}
 
+    def missing(self, wait: Wait) -> int:
+        """Return the bytes that must become free before a request can be served, in its turn."""
+        book, waiting = self._device(wait.device), self._waiting(wait.device)
+        before = (other for other in waiting if other.rank < wait.rank)
+        wanted = wait.size + sum(other.size for other in before)
+        if wait.job in book.away:
+            wanted += sum(each.held.get(wait.device, 0) for each in self._of(wait.job))
+        return max(wanted + (0 if wait.begins else book.total // RESERVE) - book.free, 0)
+
     # ---- the next to try
 
     def _serve(self, now: float, device: str) -> Out:
@@ -207,7 +220,8 @@ class Book:
         patient = now - first.since < PATIENCE_S or self._all_wait(device)
         for wait in waiting:
             others = any(job != wait.job for job in held)
-            fits = wait.size <= book.free - (book.total // RESERVE if others else 0)
+            kept = book.total // RESERVE if others and not wait.begins else 0
+            fits = wait.size <= book.free - kept
             if fits and (wait is first or patient or wait.size <= held.get(wait.job, 0)):
                 return wait
         return None

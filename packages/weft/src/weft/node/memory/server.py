@@ -94,12 +94,24 @@ class BookServer:
         elif word == "held" and key in self.book.processes:
             device, size = rest.split(" ")
             out = self.book.hold(now, key, _device(device), _bytes(size))
-        elif word == "want" and key not in self.book.processes and key not in self.book.waits:
+        elif (
+            word in ("want", "begin")
+            and key not in self.book.processes
+            and key not in self.book.waits
+        ):
             device, size, free, total, rest = rest.split(" ", 4)
             attempt, priority, name = rest.split(" ", 2)
             job = self._job(f"{attempt} {name}", uid)
             wait = Wait(
-                key, job, pid, _device(device), _bytes(size), _priority(priority), now, None, now
+                key,
+                job,
+                pid,
+                _device(device),
+                _bytes(size),
+                _priority(priority),
+                now,
+                said_at=now,
+                begins=word == "begin",
             )
             out = self.book.want(now, key, wait, _bytes(free), _bytes(total))
         elif word in ("got", "no") and key in self.book.waits:
@@ -166,6 +178,7 @@ class BookServer:
                 "gb": round(wait.size / 1e9, 3),
                 "since": round(wait.since + skew, 1),
                 "away": wait.job in self.book.devices[wait.device].away,
+                "missing": round(self.book.missing(wait) / 1e9, 3),
                 "held": {job: round(size / 1e9, 3) for (job, _), size in held.items()},
             }
 

@@ -1,6 +1,7 @@
 /* The functions behind ours, and what they say of devices. */
 #include "guard.h"
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -62,7 +63,33 @@ int device_now(void) {
     return get && get(&device) == 0 && device >= 0 && device < DEVICES ? device : 0;
 }
 
-void memory_now(size_t *left, size_t *total) {
+/* By NVML: the driver tells it of the device of the current context alone. */
+static void memory_without_context(int device, size_t *left, size_t *total) {
+    struct { unsigned long long total, free, used; } seen;
+    char name[48];
+    const char *id = name_of(device);
+    void *gpu, *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+    if (!nvml) return;
+    int (*init)(void) = plain_dlsym(nvml, "nvmlInit_v2");
+    int (*end)(void) = plain_dlsym(nvml, "nvmlShutdown");
+    int (*find_gpu)(const char *, void **) = plain_dlsym(nvml, "nvmlDeviceGetHandleByUUID");
+    int (*read)(void *, void *) = plain_dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    snprintf(name, sizeof name, "GPU-%.8s-%.4s-%.4s-%.4s-%s", id, id + 8, id + 12, id + 16, id + 20);
+    if (init && end && find_gpu && read && !init()) {
+        if (!find_gpu(name, &gpu) && !read(gpu, &seen)) {
+            *left = seen.free;
+            *total = seen.total;
+        }
+        end();
+    }
+    dlclose(nvml);
+}
+
+/* Both are 0 where neither tells. */
+void memory_now(int device, size_t *left, size_t *total) {
+    int current, (*get_device)(int *) = DRIVER("cuCtxGetDevice");
     int (*get)(size_t *, size_t *) = DRIVER("cuMemGetInfo_v2");
-    if (!get || get(left, total)) *left = *total = 0;
+    if (get && get_device && !get_device(&current) && current == device && !get(left, total)) return;
+    *left = *total = 0;
+    memory_without_context(device, left, total);
 }

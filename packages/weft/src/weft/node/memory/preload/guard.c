@@ -9,6 +9,7 @@
  * PyTorch's allocator frees its caches after one refusal and asks again, so one is passed on to it.
  * Programs bind to these functions when they are loaded, or look them up by `dlsym` and
  * `cuGetProcAddress`; so both are answered with ours. A call inside another one is not counted.
+ * The context of a process takes memory too, and waits in the same way.
  */
 #include "guard.h"
 #include <errno.h>
@@ -24,6 +25,7 @@
 #define RESERVE 64 /* a part of a device that is left to contexts and code, which do not wait */
 #define AGAIN_S 10.0 /* in which a second refusal of PyTorch's allocator waits */
 #define SILENT_S 40  /* of the book, which says every 10 s that it is there */
+#define CONTEXT (1u << 30) /* bytes that a process finds free when it begins to use a device */
 #define TAG (1ull << 63) /* of handles, among addresses */
 #define GONE_S 5.0   /* for another book to take its place */
 
@@ -59,6 +61,10 @@ static int run_create(struct call *c) {
         c->at, c->size, c->more, c->flags);
 }
 
+static int run_begin(struct call *c) {
+    return ((int (*)(void **, int))c->real)(c->at, (int)c->flags);
+}
+
 static int again(struct call *c) {
     int (*forget)(void) = c->runtime ? RUNTIME("cudaGetLastError") : NULL;
     if (forget) forget();
@@ -85,10 +91,10 @@ static int ask(int fd, int device, struct call *c) {
     struct timeval limit = {SILENT_S, 0};
     fcntl(fd, F_SETFL, 0); /* from here on it blocks */
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    memory_now(&left, &total);
-    snprintf(text, sizeof text, "want %s %zu %zu %zu %s %s %s\n", name_of(device), c->size, left, total,
-             variable("WEFT_ATTEMPT", "0"), variable("WEFT_MEMORY_PRIORITY", "0"),
-             variable("WEFT_JOB", "?"));
+    memory_now(device, &left, &total);
+    snprintf(text, sizeof text, "%s %s %zu %zu %zu %s %s %s\n", c->run == run_begin ? "begin" : "want",
+             name_of(device), c->size, left, total, variable("WEFT_ATTEMPT", "0"),
+             variable("WEFT_MEMORY_PRIORITY", "0"), variable("WEFT_JOB", "?"));
     return say(fd, text, 0);
 }
 
@@ -103,12 +109,12 @@ static int wait_in(int fd, int device, struct call *c, int code, int *gone) {
         } else if (!strcmp(line, "refuse")) {
             return again(c);
         } else if (!strcmp(line, "look")) {
-            memory_now(&left, &total);
+            memory_now(device, &left, &total);
             snprintf(line, sizeof line, "no %zu\n", left);
             *gone = !say(fd, line, 0);
         } else if (!strcmp(line, "try")) {
             code = again(c);
-            memory_now(&left, &total);
+            memory_now(device, &left, &total);
             snprintf(line, sizeof line, "%s %zu\n", code == FULL ? "no" : "got", left);
             int heard = say(fd, line, 0);
             if (code != FULL) return code;
@@ -153,7 +159,7 @@ static int pass_on(struct call *c, const void *caller) {
 static int takes_the_last(int device, size_t size) {
     size_t left, total;
     if (size < LARGE) return 0;
-    memory_now(&left, &total);
+    memory_now(device, &left, &total);
     size_t reserve = total / RESERVE, own = held_on(device);
     int shared = total - left > own + reserve;
     return shared && size <= left && size > left - (reserve < left ? reserve : left);
@@ -167,13 +173,13 @@ static int allocate(struct call *c, int device, const void *caller) {
     if (device < 0) device = device_now();
     int code = FULL, asks = 0, waits = c->run != run_managed;
     if (waits && asks_first(device, c->size)) {
-        memory_now(&left, &total);
+        memory_now(device, &left, &total);
         asks = c->size <= left;
     }
     if (waits && !asks) asks = takes_the_last(device, c->size);
     if (!asks) code = c->run(c);
     if (code == FULL && waits) {
-        memory_now(&left, &total);
+        memory_now(device, &left, &total);
         int ever = !total || c->size + held_on(device) <= total;
         if (ever && (asks || !pass_on(c, caller))) code = wait_for_memory(device, c);
     }
@@ -248,6 +254,26 @@ OURS int cuMemRelease(void *handle) {
     return release((int (*)(void *, void *))DRIVER("cuMemRelease"), handle, NULL, TAG);
 }
 
+/* The context of a process: it is not counted, and takes what is reserved for it. */
+OURS int cuDevicePrimaryCtxRetain(void **context, int device) {
+    static __thread int begins;
+    struct call c = {run_begin, DRIVER("cuDevicePrimaryCtxRetain"), context, 0, NULL, (unsigned)device, 0};
+    int (*state)(int, unsigned *, int *) = DRIVER("cuDevicePrimaryCtxGetState");
+    int there = 0, code = FULL;
+    unsigned flags;
+    size_t left, total;
+    if (!c.real) return 1;
+    if (state && state(device, &flags, &there)) there = 0;
+    if (begins || there || device < 0 || device >= DEVICES || !is_guarded()) return c.run(&c);
+    begins = 1;
+    memory_now(device, &left, &total);
+    c.size = total / RESERVE < CONTEXT ? total / RESERVE : CONTEXT;
+    if (left >= c.size) code = c.run(&c);
+    if (code == FULL && total) code = wait_for_memory(device, &c);
+    begins = 0;
+    return code;
+}
+
 /* ---- Functions that are looked up by name */
 
 OURS int cuGetProcAddress(const char *name, void **at, int version, uint64_t flags);
@@ -266,6 +292,7 @@ static const struct { const char *symbol, *plain; int version; void *ours; } hoo
     {"cuMemFreeAsync_ptsz", "cuMemFreeAsync", -1, cuMemFreeAsync_ptsz},
     {"cuMemCreate", "cuMemCreate", 0, cuMemCreate},
     {"cuMemRelease", "cuMemRelease", 0, cuMemRelease},
+    {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", 0, cuDevicePrimaryCtxRetain},
     {"cuGetProcAddress_v2", "cuGetProcAddress", 12000, cuGetProcAddress_v2},
     {"cuGetProcAddress", "", 0, cuGetProcAddress},
 };

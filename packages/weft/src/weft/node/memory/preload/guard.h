@@ -15,7 +15,7 @@ void *find(void **kept, const char *library, const char *name);
 #define RUNTIME(name) ({ static void *kept; find(&kept, "libcudart", name); })
 #define DRIVER(name) ({ static void *kept; find(&kept, "libcuda.so", name); })
 int device_now(void);
-void memory_now(size_t *left, size_t *total);
+void memory_now(int device, size_t *left, size_t *total);
 double now(void);
 void pause_s(double seconds);
 

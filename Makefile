@@ -11,7 +11,7 @@ CORE := $(VENV)/.core
 PROJECTS := $(wildcard packages/*/pyproject.toml)
 NATIVE := packages/weft/build_native.py $(wildcard packages/weft/src/weft/native/*.[ch] packages/weft/src/weft/node/memory/preload/*.[ch])
 # What needs no service of its own, no engine, browser or PyTorch; most tests of the rest wait for real jobs.
-FAST := packages/weft packages/weft-papers packages/weft-client tests/cli tests/data tests/golden tests/house tests/policies tests/property
+FAST := packages/weft packages/weft-papers packages/weft-client tests/cli tests/data tests/golden tests/house tests/policies tests/property tests/twins
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # A test that hangs prints all stacks and fails.
 PYTEST := $(BIN)/pytest -q --dist worksteal --timeout 900
@@ -42,10 +42,10 @@ test-slow: $(ALL) ## soaks, statistics, and many more random cases; hours
 	$(PYTEST) $(WAITING) --timeout 0 --hypothesis-profile=thorough
 
 test-drawn: $(ALL) ## properties once more, with cases that nobody has tried
-	CI=true $(PYTEST) $(WAITING) -m "hypothesis and not slow" packages tests/property
+	CI=true $(PYTEST) $(WAITING) -m "hypothesis and not slow" packages tests/property tests/twins
 
 test-pure: $(ALL) ## policies, simulations and numbers with everything in Python, nothing compiled
-	WEFT_PURE=1 $(PYTEST) $(WAITING) -m "not slow" packages/weft/tests packages/weft-papers tests/golden tests/policies tests/property
+	WEFT_PURE=1 $(PYTEST) $(WAITING) -m "not slow" packages/weft/tests packages/weft-papers tests/golden tests/policies tests/property tests/twins
 
 test-engines: $(ALL) ## the contract of engines on throw-away clusters of this machine
 	$(BIN)/pytest -q tests/engines tests/integration/test_local_engine.py tests/integration/test_fleet_engine.py

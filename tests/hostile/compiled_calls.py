@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import packages.weft.tests.native.twins  # noqa: F401 - declares them
 
+import tests.twins.twins  # noqa: F401 - declares them
 from weft.core.state.cells import Column
 from weft.native import TWINS
 

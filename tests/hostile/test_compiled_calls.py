@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from packages.weft.tests.native.twins import twins
+from tests.twins.twins import twins
 
 ROOT = Path(__file__).parents[2]
 

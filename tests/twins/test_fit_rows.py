@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packages.weft.tests.native.twins import twins
 from tests.examples import examples
+from tests.twins.twins import twins
 
 from weft.base.step_fit import FitRow
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packages.weft.tests.native.twins import twins
 from tests.examples import examples
+from tests.twins.twins import twins
 
 from weft.perf.goodput.curves import NO_SIZES, CandidateSteps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from packages.weft.tests.native.twins import twins
+from tests.twins.twins import twins
 
 
 @pytest.mark.parametrize("capacity", [-1.0, -np.inf, np.inf, np.nan])

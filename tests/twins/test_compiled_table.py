@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packages.weft.tests.native.twins import twins
+from tests.twins.twins import twins
 
 from weft.core.state.cells import Column, Floats
 from weft.core.state.table import COLUMNS

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packages.weft.tests.native.twins import twins
+from tests.twins.twins import twins
 
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import EXCLUSIVE, Allocation, NodeId, Sharing, Slice, Tier

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from packages.weft.tests.native.twins import twins
+from tests.twins.twins import twins
 
 import weft
 from weft.native import TWINS, native

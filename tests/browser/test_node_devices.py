@@ -130,6 +130,13 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
         for title in PANELS:
             expect(page.get_by_role("img", name=f"{title} of each GPU over time")).to_be_visible()
         expect(page.get_by_role("heading", name="GPU use", exact=True)).to_be_visible()
+        job = submit(client, command=["sleep", "1000"], gpus=1)
+        wait_until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "running")
+        held = [{"at": 1e9 + at, "report": {"held_gb": 70.0 + at}} for at in range(3)]
+        page.route(f"**/jobs/{job}/events*", lambda asked: asked.fulfill(json={"events": held}))
+        memory = page.get_by_role("img", name="GPU memory, GB of its jobs over time")
+        expect(memory).to_be_visible()
+        client.post(f"{API}/jobs/{job}/cancel")
         page.close()
 
     with (

@@ -236,6 +236,27 @@ def test_parameters_have_places_on_their_own_scale(
     assert call("curves", "placesOf", values) == places
 
 
+@pytest.mark.parametrize("width", [370, 984])
+@pytest.mark.parametrize(
+    "sizes", [[1], [2], [4], [8], [8, 8], [8] * 5, [4] * 40, [8] * 40, [16, 2]]
+)
+def test_cells_of_the_map_take_the_whole_width_and_no_more(
+    page: Page, sizes: list[int], width: int
+) -> None:
+    code = """([sizes, width]) => import('/web/js/gpu_map.js').then((m) => {
+      const nodes = sizes.map((gpus, i) => [`n${i}`, {id: `n${i}`, gpus, kind: 'a100', rack: ''}]);
+      const plan = m.layOut(new Map(nodes), width);
+      const found = plan.cells.map((cell) => m.cellAt(plan, cell.x + 1, cell.y + 1));
+      return {...plan, found, corners: plan.cells.map((cell) => [cell.x, cell.y])};
+    })"""
+    plan = page.evaluate(code, [sizes, width])
+
+    right = max(x for x, _ in plan["corners"]) + plan["wide"]
+    assert 0.92 * width <= right <= width
+    assert max(y for _, y in plan["corners"]) + plan["size"] <= plan["height"]
+    assert plan["found"] == [*range(sum(sizes))]
+
+
 @pytest.mark.parametrize(
     ("kinds", "word"), [(["cpu"], "CPU slot"), (["cpu", "a100"], "GPU"), ([], "GPU")]
 )
@@ -254,14 +275,91 @@ def test_jobs_are_found_by_state_tenant_kind_and_words(call: Call) -> None:
     }
 
     def is_wanted(**query: str) -> bool:
-        return bool(call("views/jobs", "wanted", job, query))
+        return bool(call("job_list", "wanted", job, query))
 
     assert is_wanted()
     assert is_wanted(state="active", tenant="nlp", kind="a100", q="BERT ann")
     assert not is_wanted(state="waiting")
     assert not is_wanted(kind="h200")
     assert not is_wanted(q="bert bob")
-    assert call("views/jobs", "whyOrWhere", job) == "on n"
+    assert call("job_list", "whyOrWhere", job) == "on n"
+
+
+def _row(name: str, **fields: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": f"{name}-00000000", "name": name, "state": "pending", "on": []}
+    row |= {"user": "", "app": "", "tenant": "nlp", "priority": "normal", "share": 1}
+    return row | {"submitted": 1, "gpu_seconds": 0, "arguments": {}} | fields
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("plain", [["plain", ""]]),
+        (
+            "\x1b[31mred\x1b[0m, \x1b[1;92mgood\x1b[m",
+            [["red", "t-red"], [", ", ""], ["good", "t-green bold"]],
+        ),
+        ("\x1b[38;5;31mmany\x1b[4munder", [["many", ""], ["under", ""]]),
+        ("\x1b[31mx" * 9_000, [["x" * 9_000, ""]]),
+    ],
+)
+def test_colours_of_a_log_are_classes_and_few(call: Call, text: str, pieces: object) -> None:
+    assert call("views/job_logs", "piecesOf", text) == pieces
+
+
+def test_equal_names_are_told_apart_by_argument_user_and_id(call: Call, page: Page) -> None:
+    jobs = [
+        _row("a", id="a-00000001", user="ann", arguments={"epochs": "3", "lr": "0.1"}),
+        _row("a", id="a-00000002", user="ann", arguments={"epochs": "3", "lr": "0.2", "amp": ""}),
+        _row("b", id="b-00000003", user="ann", arguments={"amp": ""}),
+        _row("b", id="b-00000004", user="bob"),
+        _row("single"),
+    ]
+    code = "([jobs]) => import('/web/js/job_list.js').then((m) => [...m.tellApart(jobs)])"
+
+    assert dict(page.evaluate(code, [jobs])) == {
+        "a-00000001": "lr=0.1 · 00000001",
+        "a-00000002": "lr=0.2 · 00000002",
+        "b-00000003": "amp · ann · 00000003",
+        "b-00000004": "bob · 00000004",
+    }
+
+
+def test_jobs_of_a_group_are_one_row_with_their_states(call: Call) -> None:
+    on = [{"node": "n", "gpus": [0, 1]}]
+    jobs = [
+        _row("x.1", app="x", user="ann"),
+        _row("x.2", app="x", user="bob", state="running", on=on, submitted=0),
+        _row("lonely", app="y", user="ann"),
+        _row("plain", user="ann"),
+    ]
+
+    rows = call("job_list", "fold", jobs, "sweep")
+    assert [row["name"] for row in rows] == ["x", "lonely", "plain"]
+    assert (rows[0]["state"], rows[0]["user"], rows[0]["tenant"]) == ("running", "", "nlp")
+    assert (rows[0]["submitted"], rows[0]["on"], len(rows[0]["members"])) == (0, on, 2)
+    assert call("job_list", "whyOrWhere", rows[0]) == "1 running, 1 pending"
+    assert [row["name"] for row in call("job_list", "fold", jobs, "user")] == ["ann", "x.2"]
+    assert call("job_list", "fold", jobs, "none") == jobs
+    assert call("job_list", "fold", jobs, "constructor") == jobs
+
+
+def test_a_start_is_told_or_it_is_told_why_not(page: Page) -> None:
+    code = """([job, other, entries, unknown]) => import('/web/js/job_list.js').then((m) => {
+      const line = {entries: entries && new Map(entries), unknown};
+      const group = {...job, members: [other, job]};
+      return [job, other, group].map((each) => m.startText(each, line).text);
+    })"""
+    job, running = _row("a"), _row("b", state="running")
+    entry = {"p10": 60, "p50": 90, "p90": 120, "place": 1}
+
+    def told(entries: Any, unknown: str = "") -> Any:
+        return page.evaluate(code, [job, running, entries, unknown])
+
+    assert told([[job["id"], entry]]) == ["1 min 30 s", "", "1 min 30 s"]
+    assert told([[job["id"], {**entry, "p50": None}]]) == ["not in sight", "", "not in sight"]
+    assert told([], "nothing says how long") == ["unknown", "", "unknown"]
+    assert told(None) == told([]) == ["…", "", "…"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(1e-6, "at once"), (90, "in 1 min 30 s")])
@@ -306,6 +404,10 @@ def test_a_day_is_left_out_only_where_it_is_the_clusters_own(page: Page) -> None
         (
             "waits for 8 GPUs; only 2 of one kind are free; 1 job (6) holds the others",
             "waits for 8 GPUs; only 2 of one kind are free",
+        ),
+        (
+            "waits for 2 GPUs; none is free: a (16) holds them; its tenant's own GPU is lent",
+            "waits for 2 GPUs; none is free; its tenant's own GPU is lent",
         ),
         (
             "over quota: with its 4 GPUs tenant 'vision' would hold more than 24 GPUs",

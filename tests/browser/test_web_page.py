@@ -385,7 +385,7 @@ def test_the_legend_tells_what_was_received_from_what_was_due(open_page: Open) -
 
         marker = "css=tr:has-text('{}') .u-marker"
         due, received = (page.locator(marker.format(text)) for text in ("vision, due", "vision"))
-        expect(due).to_have_css("border-top-style", "dotted")
+        expect(due).to_have_css("border-top-style", "dashed")
         expect(received.first).to_have_css("border-top-style", "solid")
         page.close()
 

@@ -51,6 +51,7 @@ export function Chart({
   describe,
   format = number,
   xLabel,
+  yLabel,
   range,
   whole = false,
   zero = false,
@@ -70,6 +71,7 @@ export function Chart({
     time,
     height,
     xLabel,
+    yLabel,
     range,
     log,
     themed,
@@ -96,7 +98,7 @@ export function Chart({
         padding: [8, 30, 0, 0], // half of the last time,
         legend: {
           live: true,
-          markers: { dash: (_, i) => (series[i - 1]?.dash ? "dotted" : "solid") },
+          markers: { dash: (_, i) => (series[i - 1]?.dash ? "dashed" : "solid") },
         },
         cursor: { y: false, points: { size: 6 } },
         scales: {
@@ -113,7 +115,11 @@ export function Chart({
             labelFont: "11px system-ui",
             labelSize: xLabel ? 16 : 0,
           },
-          whole ? { ...axis, incrs: WHOLE } : axis,
+          {
+            ...axis,
+            ...(whole ? { incrs: WHOLE } : {}),
+            ...(yLabel ? { label: yLabel, labelFont: "11px system-ui", labelSize: 16 } : {}),
+          },
           ...(series.some((line) => line.scale)
             ? [
                 {

@@ -37,76 +37,88 @@ export function byKind(nodes) {
   return new Map([...kinds].sort((a, b) => natural.compare(a[0], b[0])));
 }
 
-/** Where every cell is, for a width: `{cells, labels, height, size}`. Few GPUs get large cells. */
-export function layOut(nodes, width) {
-  const kinds = byKind(nodes);
-  let total = 0;
-  for (const node of nodes.values()) total += node.gpus;
-  const most = Math.max(1, ...[...nodes.values()].map((node) => Math.min(node.gpus, 8)));
-  const room = Math.floor(width / most) - 2;
-  const size =
-    total <= 16
-      ? Math.max(34, Math.min(76, room))
-      : total <= 64
-        ? Math.max(26, Math.min(44, room))
-        : total <= 320
-          ? 18
-          : total <= 1200
-            ? 13
-            : total <= 6000
-              ? 9
-              : 6;
-  const gap = size >= 13 ? 2 : 1,
-    named = size >= 13;
-  const cells = [],
-    labels = [],
-    frames = [];
-  let y = 0;
-  for (const [kind, some] of kinds) {
-    labels.push({
-      x: 0,
-      y: y + 15,
-      text: kind,
-      kind: true,
-      count: some.length,
-      gpus: some.reduce((sum, node) => sum + node.gpus, 0),
-    });
-    y += KIND;
-    let x = 0,
-      tallest = 0;
-    for (const node of some) {
-      const across = Math.min(node.gpus || 1, 8),
-        down = Math.ceil((node.gpus || 1) / 8);
-      const wide = across * (size + gap) - gap,
-        high = down * (size + gap) - gap + (named ? LABEL : 0);
-      if (x && x + wide > width) {
-        x = 0;
-        y += tallest + NODE_GAP;
-        tallest = 0;
-      }
-      if (named) labels.push({ x, y: y + 11, text: node.id, node, wide });
-      frames.push({ x, y: y + (named ? LABEL : 0), wide, high: high - (named ? LABEL : 0), node });
-      for (let gpu = 0; gpu < node.gpus; gpu++) {
-        cells.push({
-          x: x + (gpu % 8) * (size + gap),
-          y: y + (named ? LABEL : 0) + Math.floor(gpu / 8) * (size + gap),
-          node,
-          gpu,
-        });
-      }
-      x += wide + (size >= 13 ? 16 : 8);
-      tallest = Math.max(tallest, high);
+/** Nodes in rows that fit into a width, with cells every `reach` pixels and space between nodes. */
+function rowsOf(some, width, reach, between) {
+  const rows = [];
+  let left = -1;
+  for (const node of some) {
+    const wide = acrossOf(node) * reach;
+    if (wide > left) {
+      rows.push([]);
+      left = width;
     }
-    y += tallest + 14;
+    rows.at(-1).push(node);
+    left -= wide + between;
   }
-  return { cells, labels, frames, height: Math.max(y, 40), size, gap };
+  return rows;
+}
+
+const ACROSS = 8;
+const acrossOf = (node) => Math.min(node.gpus || 1, ACROSS);
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+/** How high a cell is: few GPUs get large ones. */
+function sizeOf(total, room) {
+  if (total <= 16) return Math.max(34, Math.min(76, room));
+  if (total <= 64) return Math.max(26, Math.min(44, room));
+  return total <= 320 ? 18 : total <= 1200 ? 13 : total <= 6000 ? 9 : 6;
+}
+
+/** Where every cell is: `{cells, labels, height, size, wide, gap}`. The fullest row takes the whole width. */
+export function layOut(nodes, width) {
+  const all = [...nodes.values()];
+  const most = Math.max(1, ...all.map(acrossOf));
+  const size = sizeOf(sum(all.map((node) => node.gpus)), Math.floor(width / most) - 2);
+  const gap = size >= 13 ? 2 : 1,
+    named = size >= 13,
+    between = (named ? 16 : 8) - gap,
+    top = named ? LABEL : 0;
+  const kinds = [...byKind(nodes)].map(([kind, some]) => [
+    kind,
+    some,
+    rowsOf(some, width + gap, size + gap, between),
+  ]);
+  const spare = kinds
+    .flatMap(([, , rows]) => rows)
+    .map((row) => (width + gap - between * (row.length - 1)) / sum(row.map(acrossOf)));
+  const wide = Math.max(size, Math.floor(Math.min(...spare)) - gap);
+  const cells = [],
+    labels = [];
+  let y = 0;
+  for (const [kind, some, rows] of kinds) {
+    const gpus = sum(some.map((node) => node.gpus));
+    labels.push({ x: 0, y: y + 15, text: kind, kind: true, count: some.length, gpus });
+    y += KIND;
+    for (const row of rows) {
+      let x = 0,
+        tallest = 0;
+      for (const node of row) {
+        const across = acrossOf(node) * (wide + gap) - gap,
+          high = Math.ceil((node.gpus || 1) / ACROSS) * (size + gap) - gap;
+        if (named) labels.push({ x, y: y + 11, text: node.id, node, wide: across });
+        for (let gpu = 0; gpu < node.gpus; gpu++)
+          cells.push({
+            x: x + (gpu % ACROSS) * (wide + gap),
+            y: y + top + Math.floor(gpu / ACROSS) * (size + gap),
+            node,
+            gpu,
+          });
+        x += across + gap + between;
+        tallest = Math.max(tallest, high + top);
+      }
+      y += tallest + NODE_GAP;
+    }
+    y += 14 - NODE_GAP;
+  }
+  return { cells, labels, height: Math.max(y, 40), size, wide, gap };
 }
 
 /** The cell at a point, or -1. */
 export function cellAt(plan, x, y) {
-  const reach = plan.size + plan.gap;
+  const right = plan.wide + plan.gap,
+    down = plan.size + plan.gap;
   return plan.cells.findIndex(
-    (cell) => x >= cell.x && x < cell.x + reach && y >= cell.y && y < cell.y + reach,
+    (cell) => x >= cell.x && x < cell.x + right && y >= cell.y && y < cell.y + down,
   );
 }
 
@@ -116,15 +128,15 @@ export function outOfUse(node, gpu) {
   return node.drained_gpus.includes(gpu) ? "drained" : "";
 }
 
-function hatch(ctx, x, y, size, colour) {
+function hatch(ctx, x, y, wide, size, colour) {
   ctx.save();
   ctx.beginPath();
-  ctx.rect(x, y, size, size);
+  ctx.rect(x, y, wide, size);
   ctx.clip();
   ctx.strokeStyle = colour;
   ctx.lineWidth = 1;
   ctx.beginPath();
-  for (let at = -size; at < size; at += 4) {
+  for (let at = -size; at < wide; at += 4) {
     ctx.moveTo(x + at, y + size);
     ctx.lineTo(x + at + size, y);
   }
@@ -199,7 +211,7 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       ctx.fillText(text, label.x, label.y);
     }
   }
-  const { size } = plan;
+  const { size, wide } = plan;
   for (let i = 0; i < plan.cells.length; i++) {
     const { x, y, node, gpu } = plan.cells[i];
     const there = who.get(`${node.id}:${gpu}`) || [];
@@ -207,14 +219,14 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
     if (!there.length) {
       const foreign = node.held_gpus.includes(gpu);
       ctx.fillStyle = foreign ? ink.other : ink.idle;
-      ctx.fillRect(x, y, size, size);
+      ctx.fillRect(x, y, wide, size);
       if (!foreign) {
         ctx.strokeStyle = ink.line;
         ctx.lineWidth = 1;
-        ctx.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
+        ctx.strokeRect(x + 0.5, y + 0.5, wide - 1, size - 1);
       }
     } else {
-      const part = size / there.length;
+      const part = wide / there.length;
       there.forEach((job, n) => {
         ctx.globalAlpha = dimmed(job) ? 0.16 : job.state === "running" ? 1 : 0.5;
         ctx.fillStyle = paint(job);
@@ -229,16 +241,16 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       if (size >= NAMED)
         there.forEach((job, n) => name(ctx, job, x + n * part, y, part, size, font));
     }
-    if (out) hatch(ctx, x, y, size, there.length ? ink.mark : ink.strong);
+    if (out) hatch(ctx, x, y, wide, size, there.length ? ink.mark : ink.strong);
     if (chosenJob && there.some((job) => job.id === chosenJob)) {
       ctx.strokeStyle = ink.text;
       ctx.lineWidth = 1.5;
-      ctx.strokeRect(x + 0.75, y + 0.75, size - 1.5, size - 1.5);
+      ctx.strokeRect(x + 0.75, y + 0.75, wide - 1.5, size - 1.5);
     }
     if (i === chosen) {
       ctx.strokeStyle = ink.accent;
       ctx.lineWidth = 2;
-      ctx.strokeRect(x - 1, y - 1, size + 2, size + 2);
+      ctx.strokeRect(x - 1, y - 1, wide + 2, size + 2);
     }
   }
 }

@@ -1,9 +1,9 @@
 // The frame around the views: who is signed in, where we are, whether the service is there.
 import { get, onSignedOut, remove } from "./api.js";
 import { applyTheme, theme } from "./colours.js";
-import { count, number, setDevices, setNow } from "./format.js";
+import { clock, count, number, setDevices, setNow } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
-import { link, useRoute } from "./route.js";
+import { isKiosk, link, useRoute } from "./route.js";
 import { clusterNow, unwatch, useStore, watch } from "./store.js";
 import { useTheme } from "./theme.js";
 import { Empty, Loading, Notices, Trouble } from "./ui.js";
@@ -52,6 +52,8 @@ function Frame({ me, leave }) {
     main.current?.focus();
     window.scrollTo(0, 0);
   }, [route.view, route.parts.join("/")]);
+  const kiosk = isKiosk();
+  useEffect(() => document.documentElement.toggleAttribute("data-kiosk", kiosk), [kiosk]);
   const cluster = store.cluster;
   const device = setDevices([...store.nodes.values()].map((node) => node.kind));
   const lost = store.link !== "live";
@@ -69,6 +71,7 @@ function Frame({ me, leave }) {
         <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${entry.title}</a>`,
         )}</nav>
       <div class="end">
+        ${kiosk && html`<span class="pulse">${clock(clusterNow(), { seconds: false })}</span>`}
         ${
           cluster &&
           html`<span class="pulse" title=${`${device}s in use; current policy`}>

@@ -16,6 +16,10 @@ export function readRoute() {
   };
 }
 
+/** Whether the address asks for a display on a wall, without anything to press: `/?kiosk` or `#/cluster?kiosk`. */
+export const isKiosk = () =>
+  new URLSearchParams(location.search).has("kiosk") || "kiosk" in readRoute().query;
+
 /** The address of a view; fields that are empty are left out. */
 export function link(view, parts = [], query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);

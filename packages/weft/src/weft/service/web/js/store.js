@@ -111,6 +111,7 @@ export function remember(jobs) {
       why: 0,
       pace: null,
       share: 1,
+      arguments: job.parameters,
       on: (job.allocation || []).map((part) => ({ node: part.node, gpus: part.gpus })),
     });
   }

@@ -127,14 +127,19 @@ export function confirm(
   return new Promise((answer) => setAsked({ question, detail, action, danger, values, answer }));
 }
 
-export function toast(text, bad = false) {
+/** Say something for a while; with `undo` beside a button that takes it back. */
+export function toast(text, bad = false, undo = null) {
   const notice = { text, bad, id: Math.random() };
+  const end = () => setToasts((all) => all.filter((other) => other.id !== notice.id));
+  if (undo)
+    notice.undo = () => {
+      end();
+      undo();
+    };
   setToasts((all) => [...all.slice(-3), notice]);
-  setTimeout(
-    () => setToasts((all) => all.filter((other) => other.id !== notice.id)),
-    bad ? 9000 : 5000,
-  );
+  setTimeout(end, bad || undo ? UNDO_MS : 5000);
 }
+export const UNDO_MS = 9000;
 
 /** Do something that the person asked for and say how it went; false if it failed. */
 export async function attempt(work, done) {
@@ -182,5 +187,5 @@ export function Notices() {
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`
     }
-    <div class="toasts" role="status" aria-live="polite">${toasts.map((notice) => html`<div key=${notice.id} class="toast ${notice.bad ? "bad" : ""}">${notice.text}</div>`)}</div>`;
+    <div class="toasts" role="status" aria-live="polite">${toasts.map((notice) => html`<div key=${notice.id} class="toast ${notice.bad ? "bad" : ""}">${notice.text}${notice.undo && html` <button onClick=${notice.undo}>Undo</button>`}</div>`)}</div>`;
 }

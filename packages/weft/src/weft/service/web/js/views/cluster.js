@@ -227,7 +227,7 @@ function Figures({ store, waiting }) {
 const UNDECIDED = "not decided yet";
 /** Why, less who holds what it waits for: that differs from tenant to tenant and stands with each job. */
 export const withoutHolders = (text) =>
-  text.replace(/[:;] [^:;]* holds? (?:it|them|the others?)$/, "");
+  text.replace(/[:;] [^:;]* holds? (?:it|them|the others?)(?=;|$)/, "");
 
 function Waiting({ waiting }) {
   const reasons = new Map();

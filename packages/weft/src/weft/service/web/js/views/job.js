@@ -68,6 +68,7 @@ export function JobView({ route, me }) {
   if (error && !job)
     return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
   if (!job) return html`<${Loading} what="Loading the job" />`;
+  const why = ENDED.has(job.state) ? null : html`<${Why} job=${job} me=${me} />`;
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
@@ -75,9 +76,9 @@ export function JobView({ route, me }) {
     <div class="halves">
       <div class="stack">
         <${Facts} job=${job} row=${row} />
-        ${!ENDED.has(job.state) && html`<${Why} job=${job} me=${me} />`}
+        ${job.attempt > 0 && why}
       </div>
-      <div class="stack"><${Logs} job=${job} /></div>
+      <div class="stack">${job.attempt > 0 ? html`<${Logs} job=${job} />` : why}</div>
     </div>
     <${JobMetrics} job=${job} />
     <${History} job=${job} row=${row} />`;

@@ -106,6 +106,7 @@ function Allocations({ job, spans }) {
     const order = xs.map((_, i) => i).sort((a, b) => xs[a] - xs[b] || a - b);
     return [order.map((i) => xs[i]), order.map((i) => ys[i])];
   }, [spans.data]);
+  if (!job.attempt) return null; // it has held nothing yet
   const lost = held.reduce((sum, span) => sum + (span.lost_gpu_s || 0), 0);
   return html`<${Panel} title="What it held" end=${lost ? html`<span class="dim small">${gpuHours(lost)} of work lost to stops</span>` : null}>
     <${Trouble} error=${spans.error} />

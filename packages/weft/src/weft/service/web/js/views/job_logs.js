@@ -1,15 +1,18 @@
 // What a job printed, by rank and attempt, as it prints it; always as text.
 import { at, get, query, streamText } from "../api.js";
 import { count } from "../format.js";
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { ENDED, useStore } from "../store.js";
 import { Field, Panel, Trouble } from "../ui.js";
 
 const MOST = 400_000; // characters that are kept; the whole can be downloaded
 const AGAIN_MS = 1500;
-// Colours of terminals mean nothing here; other control characters would only confuse.
+// Colours are kept, everything else that moves a terminal's cursor would only confuse.
 const TERMINAL =
-  /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a\u001c-\u001f]/g;
+  /\u001b\[(?![0-9;]*m)[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a\u001c-\u001f]/g;
+const COLOUR = /\u001b\[([0-9;]*)m/;
+const MOST_COLOURED = 2000; // pieces; a page with very many more is slow
+const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 export function Logs({ job }) {
   const [rank, setRank] = useState(0);
@@ -73,6 +76,7 @@ export function Logs({ job }) {
   useEffect(() => {
     if (stay && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [text, stay]);
+  const shown = useMemo(() => coloured(text), [text]);
   const attempts = Array.from({ length: job.attempt }, (_, i) => i + 1);
   const choices = ranks.includes(rank) ? ranks : [rank, ...ranks];
   const address = `/api/v1${at("jobs", job.id, "logs")}${query({ rank, attempt: number_ || "" })}`;
@@ -87,7 +91,9 @@ export function Logs({ job }) {
     setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
   };
   const lines = find
-    ? text.split("\n").filter((line) => line.toLowerCase().includes(find.toLowerCase()))
+    ? plain(text)
+        .split("\n")
+        .filter((line) => line.toLowerCase().includes(find.toLowerCase()))
     : null;
   return html`<${Panel} title="Log" end=${html`
       <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map((choice) => html`<option key=${choice} value=${choice}>${choice}</option>`)}</select><//>
@@ -97,8 +103,38 @@ export function Logs({ job }) {
       <span class="dim small">${lines ? count(lines.length, "line") : ""}</span>
       <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
     <${Trouble} error=${error} />
-    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : text || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
+    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : shown || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
 }
+
+const plain = (text) => text.replaceAll(new RegExp(COLOUR, "g"), "");
+
+/** Pieces of a text with the class of each: colours that programs give to a terminal, and bold. */
+export function piecesOf(text) {
+  const parts = text.split(COLOUR);
+  if (parts.length === 1 || parts.length > 2 * MOST_COLOURED) return [[plain(text), ""]];
+  const pieces = [[parts[0], ""]];
+  let colour = "",
+    bold = "";
+  for (let i = 1; i < parts.length; i += 2) {
+    const codes = parts[i].split(";").map(Number);
+    const many = codes.findIndex((code) => code === 38 || code === 48); // one of 256 and more
+    if (many >= 0) codes.length = many;
+    for (const code of codes) {
+      if (code === 0) colour = bold = "";
+      if (code === 1) bold = "bold";
+      if (code === 22) bold = "";
+      if (code === 39) colour = "";
+      const number = code >= 90 ? code - 90 : code - 30;
+      if (COLOURS[number]) colour = `t-${COLOURS[number]}`;
+    }
+    pieces.push([parts[i + 1], [colour, bold].filter(Boolean).join(" ")]);
+  }
+  return pieces.filter(([piece]) => piece);
+}
+
+const coloured = (text) =>
+  text &&
+  piecesOf(text).map(([piece, name]) => (name ? html`<span class=${name}>${piece}</span>` : piece));
 
 function Marked({ line, find }) {
   const parts = [],

@@ -18,6 +18,7 @@ const COUNTERS = [
   ["temp_c", "Temperature, °C", number],
   ["errors", "Memory errors not corrected", number],
 ];
+const MEMORY = COUNTERS.filter(([key]) => key === "held_gb"); // by job, beside the driver's counters
 const REPORTED = { errors: "device_errors" }; // what jobs call it
 
 export function NodeView({ route, me }) {
@@ -77,7 +78,7 @@ export function NodeView({ route, me }) {
     <${Devices} node=${node} since=${since} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
 }
 
-/** What the driver counted of each GPU, whoever used it; without that, what its jobs report. */
+/** What the driver counted of each GPU, whoever used it, and who held its memory; without that, what its jobs report. */
 function Devices({ node, since, jobs }) {
   const devices = useAsk(
     (signal) => get(at("nodes", node.id, "devices") + query({ since }), { signal }),
@@ -88,7 +89,7 @@ function Devices({ node, since, jobs }) {
   if (!devices.data) return null;
   const { at: times, gpus } = devices.data;
   if (times.length < 2) return html`<${Measured} jobs=${jobs} />`;
-  return COUNTERS.map(([key, title, format]) => {
+  const drawn = COUNTERS.map(([key, title, format]) => {
     const known = gpus.filter((gpu) => gpu[key].some((value) => value != null));
     if (!known.length) return null;
     const series = known.map((gpu) => ({
@@ -97,6 +98,7 @@ function Devices({ node, since, jobs }) {
     }));
     return html`<${Panel} key=${key} title=${title}><${Chart} data=${[times, ...known.map((gpu) => gpu[key])]} zero=${true} whole=${key === "errors"} format=${format} series=${series} describe=${`${title} of each GPU over time`} /><//>`;
   });
+  return html`${drawn}<${Measured} jobs=${jobs} counters=${MEMORY} />`;
 }
 
 function Held({ node, spans, since }) {
@@ -111,7 +113,7 @@ function Held({ node, spans, since }) {
 }
 
 /** What its jobs report of their GPUs; engines that see no GPU tell nothing. */
-function Measured({ jobs }) {
+function Measured({ jobs, counters = COUNTERS }) {
   const histories = useAsk(
     (signal) =>
       Promise.all(
@@ -120,7 +122,7 @@ function Measured({ jobs }) {
     jobs.map((job) => job.id).join(" "),
     { every: AGAIN_MS },
   );
-  return COUNTERS.map(([key, title, format]) => {
+  return counters.map(([key, title, format]) => {
     const name = REPORTED[key] || key;
     const points = (histories.data || []).map((history) =>
       history.events

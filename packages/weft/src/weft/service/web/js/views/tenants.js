@@ -66,7 +66,7 @@ function Shares({ shares, chosen }) {
           { label: `${row.tenant}, due`, step: true, dash: [4, 4 + 4 * i], colour: lineColour(i) },
         ],
   );
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} yLabel=${`${theDevice()}s, average`} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />
     <p class="dim small">${theDevice()}s on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 

@@ -237,7 +237,8 @@ function Table({ result, labels }) {
   };
   return html`<${Panel} title="Numbers" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Numbers side by side"><table>
     <thead><tr><th scope="col">Metric</th>${labels.map((label, i) => html`<th key=${label} class="num" scope="col"><span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
+    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}${row.help && html`<div class="dim small">${row.help}</div>`}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div>
+    <p class="dim small lonely">JCT, job completion time: from submission to end. FTF, finish-time fairness: that time over what it would have been with an equal part of the cluster; above 1 a job was worse off.</p><//>`;
 }
 
 function Distributions({ result, labels }) {

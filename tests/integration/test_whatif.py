@@ -21,7 +21,16 @@ from weft.app.insight.what_if import (
 from weft.app.serve.rules import Quotas
 from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.events.event import (
+    Decided,
+    Event,
+    Finished,
+    NodeUp,
+    Reported,
+    Started,
+    Stopped,
+    Submitted,
+)
 from weft.core.events.report import Report
 from weft.core.model.cluster import Node, parse_cluster
 from weft.core.model.job import (
@@ -221,13 +230,38 @@ def test_what_is_too_dear_leaves_out_the_oldest_and_says_so() -> None:
 
 
 def test_the_note_holds_the_replay_against_what_happened() -> None:
-    late = replace(record("short", 10.0, 4, 10.0), started=4010.0, starts=3)
+    late = replace(record("short", 10.0, 4, 10.0), started=4010.0, starts=3, ended=4020.0)
+    long = replace(record("long", 0.0, 4, 10_000.0), ended=10_000.0)
 
-    note = what_if([record("long", 0.0, 4, 10_000.0), late], POLICIES, 20_000.0).note
+    note = what_if([long, late], POLICIES, 20_000.0).note
 
-    assert "2 ended jobs waited 33.3 min on average and started again 1.00 times" in note
+    assert "2 ended jobs waited 33.3 min in all on average and started again 1.00 times" in note
     assert "in the replay of the same 83" in note
     assert note.endswith(" min and 0.00")
+
+
+def test_all_of_a_wait_is_held_against_the_replay_and_not_only_the_first() -> None:
+    stopped, other = JobId("stopped"), JobId("other")
+    events: list[tuple[float, Event]] = [
+        (0.0, NodeUp(NODE)),
+        (0.0, Submitted(Job(stopped, 0.0, Demand(8)))),
+        (0.0, Submitted(Job(other, 0.0, Demand(8)))),
+        (0.0, Decided(1, {stopped: on(*range(8))})),
+        (0.0, Started(stopped, 1)),
+        (600.0, Decided(2, {stopped: None, other: on(*range(8))})),
+        (600.0, Stopped(stopped, 1)),
+        (600.0, Started(other, 1)),
+        (1800.0, Finished(other, 1)),
+        (1800.0, Decided(3, {stopped: on(*range(8))})),
+        (1800.0, Started(stopped, 2)),
+        (2400.0, Finished(stopped, 2)),
+    ]
+    history = read_history((event_line(at, event) for at, event in events), "test")
+
+    note = what_if_in_file(history, WhatIfChanges(), "", "test").note
+
+    assert "2 ended jobs waited 15 min in all on average and started again 0.50 times" in note
+    assert "in the replay of the same 10 min and 0.00" in note  # in order: none is stopped
 
 
 def test_the_note_says_how_far_older_jobs_move_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

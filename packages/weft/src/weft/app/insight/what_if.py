@@ -24,6 +24,8 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.policy import Policy
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
+from weft.core.state.cells import Floats
+from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.perf.believed import Believed
 from weft.plural import say_gpus
@@ -227,7 +229,7 @@ def what_if(
     guessed = len(guesses & {job.id for job, _ in trace})
     if guessed:
         note += f"; {guessed} have not finished, their lengths are predicted"
-    note += _say_error(records, next(iter(ran.values())))
+    note += _say_error(records, speeds, next(iter(ran.values())))
     metrics = {
         name: {} if simulated is None else dict(simulated.metrics)
         for name, simulated in ran.items()
@@ -245,36 +247,53 @@ def _say_moved(
     if before is None or after is None:
         return ""
     newest = frozenset(before.per_job.id)
-    waits = (_average_waits(outcome, newest)[0] for outcome in (before, after))
+    waits = (float(np.mean(_waits(outcome, newest))) for outcome in (before, after))
     return "; with fewer still, the newest {} waited {} instead of {}".format(
         jobs, *(f"{seconds / 60.0:.3g} min" for seconds in waits)
     )
 
 
-def _say_error(records: Sequence[JobRecord], replayed: Simulated | None) -> str:
+def _say_error(
+    records: Sequence[JobRecord], speeds: ObservedSpeeds, replayed: Simulated | None
+) -> str:
     """Say how the replay of past decisions differs from what happened to the same jobs."""
-    ended: dict[str, JobRecord] = {
+    past: dict[str, JobRecord] = {
         r.job.id: r for r in records if r.outcome and r.started is not None
     }
     if replayed is None:
         return ""
-    starts = zip(replayed.per_job.id, replayed.per_job.start_s.tolist(), strict=True)
-    if not (jobs := {job for job, start in starts if job in ended and not math.isnan(start)}):
+    ends = zip(replayed.per_job.id, replayed.per_job.end_s.tolist(), strict=True)
+    if not (jobs := {job for job, end in ends if job in past and not math.isnan(end)}):
         return ""
-    wait_s = float(np.mean([(ended[job].started or 0.0) - ended[job].submitted for job in jobs]))
-    restarts = float(np.mean([ended[job].restarts for job in jobs]))
-    again_s, again = _average_waits(replayed, jobs)
+    wait_s = float(np.mean([_waited(past[job], speeds) for job in jobs]))
+    restarts = float(np.mean([past[job].restarts for job in jobs]))
+    again_s = float(np.mean(_waits(replayed, jobs)))
+    again = float(np.mean(replayed.per_job.restarts[_rows(replayed, jobs)]))
     return (
-        f"; {len(jobs)} ended jobs waited {wait_s / 60.0:.3g} min on average and started again "
-        f"{restarts:.2f} times, in the replay of the same {again_s / 60.0:.3g} min and {again:.2f}"
+        f"; {len(jobs)} ended jobs waited {wait_s / 60.0:.3g} min in all on average and started "
+        f"again {restarts:.2f} times, in the replay of the same {again_s / 60.0:.3g} min and "
+        f"{again:.2f}"
     )
 
 
-def _average_waits(outcome: Simulated, jobs: Collection[str]) -> tuple[float, float]:
-    """Seconds until the first start, and starts after it, of some jobs that start."""
-    rows = np.array([name in jobs for name in outcome.per_job.id], dtype=bool)
-    waits = (outcome.per_job.start_s - outcome.per_job.submit_s)[rows]
-    return float(np.nanmean(waits)), float(np.nanmean(outcome.per_job.restarts[rows]))
+def _waited(record: JobRecord, speeds: ObservedSpeeds) -> float:
+    """Seconds from submission to its end in which it did not run."""
+    ended, ran_s = record.ended or record.submitted, speeds.ran_s(record.job.id)
+    ran_s = _work(record, ended) if ran_s is None else ran_s
+    return max(ended - record.submitted - ran_s, 0.0)
+
+
+def _waits(outcome: Simulated, jobs: Collection[str]) -> Floats:
+    """Seconds in which jobs did not run, of those of these that end in a simulation."""
+    per_job, held = outcome.per_job, outcome.per_job.held
+    waits = per_job.end_s - per_job.submit_s
+    if held is not None:
+        waits -= np.bincount(held.row, held.end - held.start, len(waits))
+    return np.maximum(waits[_rows(outcome, jobs) & ~np.isnan(waits)], 0.0)
+
+
+def _rows(outcome: Simulated, jobs: Collection[str]) -> Bools:
+    return np.array([name in jobs for name in outcome.per_job.id], dtype=bool)
 
 
 def _replay(

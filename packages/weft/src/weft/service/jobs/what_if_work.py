@@ -207,25 +207,30 @@ class QueueForecast:
 
     aside: Aside
     _answers: Mapping[str, bytes] = field(default_factory=dict)
+    _unknown: str = ""
     _until: float = 0.0
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ask(self, whose: str, present: Callable[[], Present]) -> tuple[bytes, float]:
-        """Waiting jobs of a tenant as JSON, and in how many seconds it is worth to ask again."""
+    async def ask(self, whose: str, present: Callable[[], Present]) -> tuple[bytes, float, str]:
+        """Waiting jobs of a tenant as JSON, in how many seconds to ask again, why none is known."""
         async with self._turn:
             began = time.monotonic()
             if began >= self._until:
                 now = present()
-                self._answers = await self.aside.do(lambda: partial(write_line, CPU_S, now))
+                work = partial(write_line, CPU_S, now)
+                self._answers, self._unknown = await self.aside.do(lambda: work)
                 took = time.monotonic() - began
                 self._until = began + max(SOONEST_S, took / PART)
-            return self._answers.get(whose, b"[]"), max(self._until - time.monotonic(), 1.0)
+            again_s = max(self._until - time.monotonic(), 1.0)
+            return self._answers.get(whose, b"[]"), again_s, self._unknown
 
 
-def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:
-    """The queue as JSON by tenant, and whole for ALL_TENANTS: ready to be sent."""
+def write_line(
+    cpu_s: float, present: Present, _report: Callable[[Any], None]
+) -> tuple[dict[str, bytes], str]:
+    """The queue as JSON by tenant, and whole for ALL_TENANTS; and why no start is known."""
     rows: defaultdict[str, list[Waiting]] = defaultdict(list)
-    unknown = bool(present.unknown_lengths(JobId("")))
+    unknown = present.unknown_start()
     for line in line_of(present, Purse(cpu_s)):
         start = Estimate((None,)) if unknown else line.start
         row = Waiting(
@@ -237,7 +242,7 @@ def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -
         )
         rows[ALL_TENANTS].append(row)
         rows[line.job.tenant].append(row)
-    return {tenant: write_json(some) for tenant, some in rows.items()}
+    return {tenant: write_json(some) for tenant, some in rows.items()}, unknown
 
 
 def line_of(present: Present, purse: Purse) -> list[InLine]:

@@ -161,11 +161,12 @@ async def queue(service: Service, who: Anyone) -> Response:
     driver = service.driver
     whose = ALL_TENANTS if who.everywhere else who.tenant
     try:
-        jobs, again_s = await service.forecast.ask(
+        jobs, again_s, unknown = await service.forecast.ask(
             whose,
             lambda: Present.of(driver.scheduler, driver.now, correction=driver.start_correction()),
         )
     except WeftError as error:
         raise HttpProblem(409, error.what, error.hint) from error
-    body = b'{"jobs":%b,"again_s":%b}' % (jobs, write_json(again_s))
+    more = write_json(again_s), write_json(unknown)
+    body = b'{"jobs":%b,"again_s":%b,"unknown":%b}' % (jobs, *more)
     return Response(body, media_type=Json.media_type)

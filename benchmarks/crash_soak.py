@@ -118,6 +118,11 @@ class Soak:
             )
         self.nodes = self._answer()["ready"]
 
+    def keep_log(self) -> None:
+        """Copy the log to where it stays, with what is in its WAL: its disk goes with us."""
+        for path in self.state.glob("events.db*"):
+            shutil.copy(path, self.folder)
+
     def live(self, seconds: float) -> None:
         """Ask for things until the time is up."""
         until = time.monotonic() + seconds
@@ -389,7 +394,7 @@ def soak(
         finally:
             assert it.child is not None
             it.child.communicate()
-            shutil.copy(it.state / "events.db", folder / "events.db")  # its disk goes with us
+            it.keep_log()
         seen = check(it)
     seconds = round(time.monotonic() - began, 1)
     if faults >= MANY:

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.books import Comparison
 from benchmarks.soak_jobs import HARMLESS_TO_ITSELF, MAY_BE_BELIEVED
 from benchmarks.soak_service import knowledge
+from weft.core.codec.plain_values import encode
 from weft.core.events.event import (
     Awoke,
     Decided,
@@ -27,14 +29,16 @@ from weft.core.events.event import (
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
-from weft.judge.finding import BOOKS, LAWFUL
+from weft.judge.finding import BOOKS, LAWFUL, Weight
 from weft.judge.judge import judge
-from weft.judge.log_lines import make_log
+from weft.judge.log_lines import read_log
+from weft.judge.stops import SWAP
 from weft.judge.words import say_finding
 from weft.policies.fifo import Fifo
 from weft.runtime.deciding.replay import decide_again
 from weft.runtime.records.job_records import JobRecord
-from weft.runtime.recovery.recover import recover
+from weft.runtime.recovery.recover import Recovered, recover
+from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
 
@@ -63,7 +67,7 @@ def check(it: Promised) -> dict[str, Any]:
 
 def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
     log = store.since(0)
-    known = recover(store, lambda: Scheduler(Fifo(), Cluster(()), knowledge=knowledge()))
+    known = recover(store, _scheduler)
     jobs = known.ledger.jobs  # those that ended are read from the store
     lost = [job for job in it.submitted if job not in jobs]
     assert not lost, f"accepted but not there: {lost}"
@@ -81,7 +85,8 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
     for tenant in used.keys() | counted.keys():
         difference = abs(used.get(tenant, 0.0) - counted.get(tenant, 0.0))
         assert difference < 1e-6, f"{tenant}: ledger and log differ by {difference} GPU-seconds"
-    verdict = judge(make_log(str(it.state), log))
+    compared = _compare_books(known, log)
+    verdict = judge(read_log(it.state))
     unlawful = [say_finding(f) for f in verdict.findings if f.check in (LAWFUL, BOOKS)]
     assert not unlawful, "\n".join(unlawful)
     turns = decide_again(log, knowledge=knowledge())
@@ -90,7 +95,9 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
     quarantine = it.state / "quarantine"
     return {
         "events": len(log),
-        "judged wrong": verdict.wrong,
+        "values compared": compared,
+        "judged wrong": [say_finding(f) for f in verdict.findings if f.weight is Weight.WRONG],
+        "swaps": sum(finding.what == SWAP for finding in verdict.findings),
         "decisions": sum(turn.then is not None for turn in turns),
         "jobs": len(jobs),
         "accepted": len(it.submitted),
@@ -105,6 +112,28 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
         "shared": sum(record.job.demand.share < 1.0 for record in jobs.values()),
         "gpu_s": round(sum(used.values()), 1),
     }
+
+
+def _scheduler() -> Scheduler:
+    return Scheduler(Fifo(), Cluster(()), knowledge=knowledge())
+
+
+def _compare_books(known: Recovered, log: Iterable[tuple[int, float, Event]]) -> int:
+    """Compare all accounts after this life with those of its log alone; how many values."""
+    store = MemoryStore()
+    store.append([(at, event) for _, at, event in log])
+    books = Comparison()
+    books.add("log alone", _books(known), _books(recover(store, _scheduler)))
+    assert not books.wrong, "\n".join(books.wrong)
+    return books.values
+
+
+def _books(known: Recovered) -> dict[str, Any]:
+    ledger, at = known.ledger, known.at
+    days = {tenant: encode(day) for tenant, day in ledger.used(at).items()}
+    jobs = {job: encode(record) for job, record in ledger.jobs.items()}
+    lost = dict(ledger.tallies.lost_gpu_s)
+    return {"jobs": jobs, "tenants": days, "shares": ledger.shares(at).save(), "lost": lost}
 
 
 def _check_job(it: Promised, job: JobId, record: JobRecord) -> None:

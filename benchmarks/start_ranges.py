@@ -90,7 +90,7 @@ def play(policy: str, count: int, load: float, seed: int) -> tuple[list[StartRan
     async def whole(seconds: Callable[[], float]) -> None:
         engine = f"simulated:cluster={CLUSTER},speed=1"
         live = Live(Settings(engine=engine, policy=policy, decide_in="service"), seconds)
-        _hide_lengths(live.driver.engine, {job.id: length for job, length in rows})
+        hide_lengths(live.driver.engine, {job.id: length for job, length in rows})
         await live.open()
         try:
             await asked.serve(live.driver, rows)
@@ -101,7 +101,7 @@ def play(policy: str, count: int, load: float, seed: int) -> tuple[list[StartRan
     return asked.ranges, asked.unknown
 
 
-def _hide_lengths(engine: Any, lengths: dict[JobId, float]) -> None:
+def hide_lengths(engine: Any, lengths: dict[JobId, float]) -> None:
     """Tell lengths to the simulated engine alone, and not as hints of jobs."""
     start = engine.start
 

@@ -133,7 +133,7 @@ def test_with_very_many_ended_jobs_only_the_others_are_read(service: StandIn) ->
     service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 100_000}))
     service.answers["GET /jobs"] = lambda asked: (
         200,
-        JobList(jobs=[job for job in QUEUE if job.state == asked.query["state"]], next=None),
+        JobList(jobs=[job for job in QUEUE if job.state in asked.query["state"]], next=None),
     )
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
@@ -240,12 +240,9 @@ def test_a_pattern_cancels_only_once_somebody_agrees(
 ) -> None:
     for name in ("sweep-1", "sweep-2"):
         service.answers[f"DELETE /jobs/{name}"] = (202, Done(done=""))
-    pages = {"running": [job("sweep-1", "running"), job("other", "running")]}
-    pages["pending"] = [job("a:x", "pending"), job("sweep-2", "pending")]
-    service.answers["GET /jobs"] = lambda asked: (
-        200,
-        JobList(jobs=pages.get(asked.query["state"], []), next=None),
-    )
+    running = [job("sweep-1", "running"), job("other", "running")]
+    pending = [job("a:x", "pending"), job("sweep-2", "pending")]
+    service.answers["GET /jobs"] = (200, JobList(jobs=[*running, *pending], next=None))
 
     refused = weft("cancel", "sweep-*", code=2).stderr
     assert "matches 2 jobs: sweep-1, sweep-2" in refused
@@ -326,6 +323,23 @@ def test_a_check_of_the_state_has_no_marks_of_colour_in_its_words(tmp_path: Path
     assert printed.splitlines()[0] == f"   error  {tmp_path / 'none'} is not a folder"
 
 
+def test_the_log_of_ones_own_service_is_judged_where_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "weft"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")  # so that no path is broken
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    missing = weft("verify", code=2).output
+    own.mkdir()
+    empty = weft("verify", code=2).output
+    weft("simulate", "philly", "--jobs", "5", "--events", str(own / "events.db"))
+
+    assert "does not exist" in missing
+    assert "there is no log" in empty
+    assert "nothing is wrong" in weft("verify").stdout
+
+
 @pytest.mark.parametrize("word", ["ps", "ls", "queue", "squeue"])
 def test_words_of_other_schedulers_are_understood(service: StandIn, word: str) -> None:
     assert weft(word).output == weft("jobs").output
@@ -352,3 +366,5 @@ def test_a_state_that_no_job_is_in_is_said_so(service: StandIn) -> None:
     service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 2, "failed": 1}))
 
     assert weft("jobs", "--state", "running").output == "none of 3 jobs is running\n"
+    several = weft("jobs", "--state", "running,pending").output
+    assert several == "none of 3 jobs is running or pending\n"

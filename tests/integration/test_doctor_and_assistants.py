@@ -11,7 +11,12 @@ import pytest
 
 from tests.integration.serving import STILL, get, serving, submit
 from tests.waiting import wait_until
-from weft.cli.commands.cluster.doctor import check_folders, check_gpus, check_service
+from weft.cli.commands.cluster.doctor import (
+    check_folders,
+    check_gpus,
+    check_live_resize,
+    check_service,
+)
 from weft.cli.commands.cluster.mcp import reply
 from weft.cli.connect.client import ServiceClient
 
@@ -98,3 +103,19 @@ def test_what_is_no_message_is_answered_as_that(line: str) -> None:
 
     assert answer is not None
     assert answer["error"]["code"] == -32700
+
+
+def test_the_doctor_says_what_jobs_found_out_about_resizing_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "weft" / "live-resize"
+    assert [*check_live_resize()] == []
+
+    kept.mkdir(parents=True)
+    (kept / "a.json").write_text('{"of": "torch 2.13", "why": "", "at": 1.0}')
+    (kept / "b.json").write_text('{"of": "torch 9.9", "why": "no sums", "at": 1.0}')
+    (kept / "c.json").write_text("{")
+
+    outcomes = [(finding.verdict, finding.text) for finding in check_live_resize()]
+    assert outcomes == [("ok", "torch 2.13"), ("note", "not with torch 9.9: no sums")]

@@ -114,6 +114,25 @@ def test_lists_come_in_pages_and_by_state(client: httpx.Client) -> None:
     assert rest["next"] is None
     wait_until(lambda: len(get(client, "/jobs", state="running")["jobs"]) == 2)
     assert len(get(client, "/jobs", state="pending")["jobs"]) == 3
+    client.delete(f"{API}/jobs/{made[4]}")
+    assert _listed(client, "running,pending") == made[:4]
+    assert _listed(client, "cancelled, pending", limit=1) == made[2:]
+    assert _listed(client, "cancelled,failed") == made[4:]
+    wrong = client.get(f"{API}/jobs", params={"state": "running,paused"})
+    assert wrong.status_code == 422
+    assert wrong.json()["error"] == "a job has no state 'paused'"
+    assert "such as running,pending" in wrong.json()["hint"]
+
+
+def _listed(client: httpx.Client, state: str, limit: int = 100) -> list[str]:
+    """Jobs of all pages."""
+    jobs, after = list[str](), None
+    while True:
+        query = {"state": state, "limit": limit, "after": after}
+        page = get(client, "/jobs", **{key: value for key, value in query.items() if value})
+        jobs += [job["id"] for job in page["jobs"]]
+        if (after := page["next"]) is None:
+            return jobs
 
 
 def test_a_cancelled_job_gives_its_place_to_the_next(client: httpx.Client) -> None:

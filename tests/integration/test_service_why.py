@@ -187,6 +187,7 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
 
         assert one_reason(client, second).startswith("over quota: with its 1 GPU tenant 'a'")
         assert why["blocked_by"] == "quota"
+        assert why["ahead"] == []  # no job's end starts it, but of its tenant's own
         assert why["decided_by"].startswith("quota, which keeps tenants")
         assert why["cheapest_change"]["fields"] == {"limits": {"a": 2.0}}
         client.put(f"{API}/quotas", json=why["cheapest_change"]["fields"])

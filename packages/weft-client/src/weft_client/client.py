@@ -113,7 +113,7 @@ class Client:
     def jobs(
         self, *, state: str | None = None, tenant: str | None = None, sweep: str | None = None
     ) -> Iterator[JobStatus]:
-        """Jobs in order of submission, those alone that the arguments select."""
+        """Jobs in order of submission that the arguments select; `state` may name several."""
         return list_jobs(self.connection, state=state, tenant=tenant, app=sweep)
 
     def cluster(self) -> dict[str, Any]:

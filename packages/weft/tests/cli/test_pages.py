@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import Any, get_args
 
 from weft.cli.connect.client import ACTIVE, active_jobs
+from weft.cli.view.words import ENDED
+from weft.service.responses.job_row import StateWord
 
 
-class Moving:
-    """A service whose one job goes on to another state after so many questions."""
+def test_jobs_that_have_not_ended_are_asked_for_in_one_list() -> None:
+    asked = list[dict[str, Any]]()
 
-    def __init__(self, before: str, after: str, questions: int) -> None:
-        self._states, self._left = [before, after], questions
+    def get(_: type, __: str, **query: Any) -> Any:
+        asked.append(query)
+        return SimpleNamespace(jobs=[f"job{len(asked)}"], next="job1" if len(asked) == 1 else None)
 
-    def get(self, _: type, __: str, *, state: str, **___: Any) -> Any:
-        now = self._states[0 if self._left > 0 else 1]
-        self._left -= 1
-        job = SimpleNamespace(id="job", submitted=0.0)
-        return SimpleNamespace(jobs=[job] if state == now else [], next=None)
+    client: Any = SimpleNamespace(get=get)
 
+    listed: list[Any] = active_jobs(client, tenant="nlp")
 
-@pytest.mark.parametrize("before", ACTIVE)
-@pytest.mark.parametrize("after", ACTIVE)
-def test_a_job_that_changes_its_state_meanwhile_is_there(before: str, after: str) -> None:
-    for questions in range(2 * len(ACTIVE) + 1):
-        client: Any = Moving(before, after, questions)
-
-        assert [job.id for job in active_jobs(client)] == ["job"], questions
+    assert listed == ["job1", "job2"]
+    assert {query["state"] for query in asked} == {",".join(ACTIVE)}
+    assert [query["after"] for query in asked] == [None, "job1"]
+    assert {*ACTIVE, *ENDED} == {*get_args(StateWord)}

@@ -228,3 +228,31 @@ def test_machines_are_looked_at_once_for_tenants_that_ask_for_the_same(
 
     assert {each.blocker for each in why} == {Blocker.TURN}
     assert len(looked) == len(WHOLE.nodes) - 1  # of a kind that has enough
+
+
+def test_an_owner_is_told_that_its_gpus_are_lent_to_jobs_that_may_not_be_stopped() -> None:
+    def reason(firm: int, borrowed: int, mine: int = 0, gpus: int = 2) -> str:
+        scheduler = Scheduler(Fifo(), parse_cluster("1x8:a100"))
+        holders = [("guest", False, firm), ("guest", True, borrowed), ("host", True, mine)]
+        jobs = [
+            Job(JobId(str(n)), demand=Demand(gpus=held), tenant=who, preemptible=preemptible)
+            for n, (who, preemptible, held) in enumerate(holders)
+            if held
+        ]
+        scheduler.step(0.0, [*map(Submitted, jobs)])
+        now = replace(
+            waits(WHOLE),
+            nodes=scheduler.state.cluster.nodes,
+            free=scheduler.state.free,
+            table=scheduler.state.table,
+            own={"host": 4.0, "guest": 2.0},
+        )
+        return now.because(replace(job(gpus, "a100"), tenant="host")).text.partition("them; ")[2]
+
+    lent = "lent to jobs that may not be stopped, until these end"
+    assert reason(firm=8, borrowed=0) == f"its tenant's own 4 GPUs are {lent}"
+    assert reason(firm=6, borrowed=2) == f"its tenant's own 4 GPUs are {lent}"
+    assert reason(firm=3, borrowed=3, mine=2) == f"2 of its tenant's own 4 GPUs are {lent}"
+    assert reason(firm=1, borrowed=6, mine=1) == f"1 of its tenant's own 4 GPUs is {lent}"
+    assert reason(firm=0, borrowed=8) == ""  # these give way
+    assert reason(firm=6, borrowed=0, mine=2, gpus=4) == ""  # it asks for more than is owned

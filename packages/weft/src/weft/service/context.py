@@ -111,6 +111,7 @@ class Context:
 
     def begin_tasks(self) -> None:
         """Begin what goes on beside requests; from the event loop."""
+        self.names.catch_up()
         self.watchdog.open()
         self.verdicts.open()
 

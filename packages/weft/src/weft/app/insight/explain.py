@@ -209,10 +209,8 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Pur
     """By simulation, of jobs behind too unless many wait: they may overtake it. Else counted."""
     before = present.without_behind(job, {front.job.id for front in ahead})
     there = present if len(present.table) <= ALL else before
-    if unknown := there.unknown_lengths(job):
-        count = "another job" if len(unknown) == 1 else f"{len(unknown)} other jobs"
-        text = f"nothing says how long {count} will take, and too few have ended to go by"
-        return Estimate((None,), unknown=text)
+    if unknown := there.unknown_start(job):
+        return Estimate((None,), unknown=unknown)
     estimate = there.estimate(job, purse=purse.part(SIMULATED))
     enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
     if any(seconds is not None for seconds in estimate.after) and enough:

@@ -10,6 +10,7 @@ from pathlib import Path
 from weft.core.codec.event_lines import read_event
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     Decided,
     Event,
@@ -18,6 +19,7 @@ from weft.core.events.event import (
     NodeUp,
     PolicyChanged,
     Reported,
+    Slept,
     Started,
     Stopped,
     Submitted,
@@ -62,6 +64,12 @@ class ObservedSpeeds:
             for on, seconds in self._ran[job.id]
         )
 
+    def ran_s(self, job: JobId) -> float | None:
+        """Seconds in which it ran; None if the log was not read from its submission on."""
+        if job not in self._jobs:
+            return None
+        return sum(seconds for _, seconds in self._ran.get(job, ()))
+
     def fold(self, at: float, event: Event) -> None:
         """Take in one event of the log."""
         match event:
@@ -74,13 +82,13 @@ class ObservedSpeeds:
                     if to is not None:
                         self._pause(name, at, again=name in self._since)
                         self._on[name] = to
-            case Started(name):
+            case Started(name) | Awoke(name):
                 self._since[name] = at
             case Reported(name, _, report) if name in self._jobs and name in self._on:
                 kind = self._kind(self._on[name])
                 if kind:
                     self.beliefs.observe(self._jobs[name], kind, report)
-            case Stopped(name) | Finished(name) | Failed(name) | Cancelled(name):
+            case Stopped(name) | Slept(name) | Finished(name) | Failed(name) | Cancelled(name):
                 self._pause(name, at)
 
     def _pause(self, job: JobId, at: float, *, again: bool = False) -> None:

@@ -217,6 +217,14 @@ class Present:
         others = (other for other in self.table.jobs if other.id not in left_out)
         return [other for other in others if not self._knows_length(other)]
 
+    def unknown_start(self, job: JobId | None = None) -> str:
+        """Return why no start, or not that of a job, can be simulated; empty where one can."""
+        if not (unknown := self.unknown_lengths(job or JobId(""))):
+            return ""
+        other = "other " if job else ""
+        count = f"{len(unknown)} {other}jobs" if len(unknown) > 1 else f"a{other and 'nother'} job"
+        return f"nothing says how long {count} will take, and too few have ended to go by"
+
     def _knows_length(self, job: Job) -> bool:
         limited = job.launch is not None and job.launch.time_limit_s > 0.0
         predictor = self.knowledge.predictor

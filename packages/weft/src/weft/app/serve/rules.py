@@ -10,7 +10,9 @@ from typing import Any
 from weft.app.serve.private_file import read_private
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model.job import Job, JobId, NodeId
+from weft.core.spec.parameters import parameters
 from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import find
 from weft.core.state.state import State
 from weft.frozen import frozen
 from weft.stack.layers import BY_NAME, in_order
@@ -137,6 +139,15 @@ def read_quotas(path: Path) -> Quotas:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
+
+
+def lending_times(half_life_s: float | None, min_run_s: float | None) -> tuple[float, float]:
+    """Return both as they hold, where None stands for what the wrapper has by itself."""
+    usual = {name: value for name, (_, value) in parameters(find("wrapper", LEND)).items()}
+    return (
+        usual["half_life_s"] if half_life_s is None else half_life_s,
+        usual["min_run_s"] if min_run_s is None else min_run_s,
+    )
 
 
 def read_lending(

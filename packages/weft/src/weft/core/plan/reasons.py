@@ -15,6 +15,7 @@ from math import isfinite
 from weft.core.model.cluster import CPU
 from weft.core.model.job import Demand, Job
 from weft.frozen import frozen
+from weft.plural import say_gpus
 
 ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
 GPU = "GPU"
@@ -183,6 +184,16 @@ def say_held(
     words = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
     what = "them" if all_taken else "the others"
     return f"{':' if all_taken else ';'} {words} {'holds' if single else 'hold'} {what}"
+
+
+def say_lent(lent: float, own: float) -> str:
+    """`; 3 of its tenant's own 4 GPUs are lent to jobs that may not be stopped, ...`."""
+    some = "" if lent >= own else f"{lent:g} of "
+    verb = "is" if lent == 1.0 else "are"
+    return (
+        f"; {some}its tenant's own {say_gpus(own)} {verb} lent to jobs that may not be stopped, "
+        "until these end"
+    )
 
 
 def say_away(away: int, nodes: int) -> str:

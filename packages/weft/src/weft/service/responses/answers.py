@@ -433,9 +433,18 @@ class BatchJobToSubmit:
 
 
 @frozen_by_name
-class BatchJobs:
-    """Batch jobs that a client must submit and end, and how many jobs are `left`."""
+class FoldersToMake:
+    """Folders to make, closed to others, before the batch job of the same `secret` is offered."""
 
+    secret: str
+    folders: list[str]
+
+
+@frozen_by_name
+class BatchJobs:
+    """Work for a client: what to make, submit and end; and how many jobs are `left`."""
+
+    make: list[FoldersToMake] = field(default_factory=list)
     submit: list[BatchJobToSubmit]
     cancel: list[str]
     left: int

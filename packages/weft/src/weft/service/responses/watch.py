@@ -39,7 +39,7 @@ class WatchedJob(JobRow):
     `GET /jobs/ID` has more. `why` is the number of its reason in `reasons`, 0 for none. `on` is
     where it runs, is about to run, or has not left yet. `share` is its fraction of each device,
     `pace` its measured speed beside its neighbours relative to alone. It is `suspended` from the
-    request until it is resumed.
+    request until it is resumed. `arguments` are the first values of its sweep or of its command.
     """
 
     why: int
@@ -47,6 +47,7 @@ class WatchedJob(JobRow):
     share: float
     on: list[GpusOnNode]
     suspended: bool = False
+    arguments: dict[str, str] = field(default_factory=dict)
 
 
 @frozen_by_name
@@ -95,10 +96,11 @@ class Waiting:
 
 @frozen_by_name
 class Queue:
-    """Waiting jobs; poll again after `again_s` seconds."""
+    """Waiting jobs; poll again after `again_s` seconds. `unknown` is why no start is known."""
 
     jobs: list[Waiting]
     again_s: float
+    unknown: str = ""
 
 
 @frozen_by_name
@@ -250,12 +252,13 @@ class Progress:
 
 @frozen_by_name
 class MetricColumn:
-    """A metric of `policies`: its name, its format, and whether higher or lower is better."""
+    """A metric of `policies`: name, meaning, format, and whether higher or lower is better."""
 
     name: str
     heading: str
     unit: Literal["plain", "hours", "percent"]
     better: Literal["less", "more"]
+    help: str = ""
 
 
 @frozen_by_name
@@ -287,7 +290,11 @@ def metric_columns() -> list[MetricColumn]:
     """The numbers that are compared, in the order of tables."""
     return [
         MetricColumn(
-            name=metric.name, heading=metric.heading, unit=metric.unit, better=metric.better
+            name=metric.name,
+            heading=metric.heading,
+            unit=metric.unit,
+            better=metric.better,
+            help=metric.help.partition(", see ")[0].partition(": element ")[0],
         )
         for metric in COLUMNS
     ]

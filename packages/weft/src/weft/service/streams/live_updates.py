@@ -33,8 +33,10 @@ from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus, status_of
+from weft.service.access.redaction import secrets_of
 from weft.service.access.tokens import Caller
 from weft.service.http.replies import write_json
+from weft.service.jobs.arguments import arguments_of
 from weft.service.jobs.job_view import JobView, is_idle, node_answers, row_fields, silent_s
 from weft.service.responses.answers import NodeAnswer
 from weft.service.responses.watch import ClusterPulse, GpusOnNode, WatchedJob
@@ -120,6 +122,7 @@ def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
         share=job.demand.share if on is None else on.sharing.share,
         on=[GpusOnNode(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
         suspended=record.suspended is not None,
+        arguments=arguments_of(job.launch, secrets_of(job)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import typer
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.core.paths import expand
 from weft.frozen import frozen
 from weft.plural import say_gpus
 from weft_client.own_state import state_folder
@@ -48,8 +50,8 @@ def doctor(
 ) -> None:
     """Check this machine and the service, one line per check.
 
-    Ports, rights, GPU driver, MPS, checkpoints folder, clock, disk, engine and compiled code. Exits
-    with 1 if something is bad.
+    Ports, rights, GPU driver, MPS, live resize, checkpoints folder, clock, disk, engine and
+    compiled code. Exits with 1 if something is bad.
     """
     from weft.cli.connect.client import ServiceClient
     from weft.cli.view.screen import console, print_json
@@ -60,6 +62,7 @@ def doctor(
             *check_service(client),
             *check_folders(state or state_folder()),
             *check_gpus(),
+            *check_live_resize(),
             check_compiled(),
         ]
     if as_json:
@@ -159,6 +162,18 @@ def check_compiled() -> DoctorFinding:
     if why_not:
         return DoctorFinding("compiled", "note", f"all of Weft runs in Python, slower: {why_not}")
     return DoctorFinding("compiled", "ok", "large clusters and simulations use compiled code")
+
+
+def check_live_resize() -> Iterator[DoctorFinding]:
+    """Outcomes of the self-tests that jobs of `weft_train` ran here before they resize live."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(named) if named else expand("~/.cache")
+    for kept in sorted(cache.glob("weft/live-resize/*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            tried = json.loads(kept.read_text())
+            verdict: Verdict = "note" if tried["why"] else "ok"
+            text = f"not with {tried['of']}: {tried['why']}" if tried["why"] else tried["of"]
+            yield DoctorFinding("live resize", verdict, text)
 
 
 def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[DoctorFinding]:

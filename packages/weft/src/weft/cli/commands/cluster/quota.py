@@ -180,12 +180,12 @@ def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
     none = "no rules: every tenant may hold all GPUs, and all have the same weight"
     show_rows(answer, columns, named, none, as_json=as_json)
     if answer.own and not as_json:
+        from weft.app.serve.rules import lending_times
         from weft.cli.view.words import seconds
 
-        run, half = answer.min_run_s, answer.half_life_s
-        after = "5 min" if run is None else seconds(run)
+        half_life_s, min_run_s = lending_times(answer.half_life_s, answer.min_run_s)
         typer.echo(
-            f"GPUs that a tenant owns are lent while idle. A job that may be preempted gives them "
-            f"back once it has run for {after}; past use counts half after "
-            f"{'7 days' if half is None else seconds(half)}."
+            "GPUs that a tenant owns are lent while idle. A job that may be preempted gives them "
+            f"back once it has run for {seconds(min_run_s)}; past use counts half after "
+            f"{seconds(half_life_s)}."
         )

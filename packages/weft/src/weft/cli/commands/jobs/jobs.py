@@ -27,7 +27,7 @@ def jobs(
         ),
     ] = "",
     state: Annotated[
-        str, typer.Option("--state", "-s", help="Only jobs in this state, such as running.")
+        str, typer.Option("--state", "-s", help="Only jobs in these states: running,pending.")
     ] = "",
     tenant: Annotated[str, typer.Option(help="Only jobs of this tenant.")] = "",
     everything: Annotated[
@@ -137,7 +137,7 @@ def render_jobs(
     asked: str = "",
     metrics: Sequence[str] | None = None,
 ) -> Any:
-    """A table, or a sentence where there is nothing; `asked` is the state that was asked for.
+    """A table, or a sentence where there is nothing; `asked` are the states asked for.
 
     With `metrics`, also none of them, parameters and metrics are shown.
     """
@@ -149,7 +149,7 @@ def render_jobs(
     cluster = client.get(ClusterAnswer, "/cluster")
     if not answers and asked and (count := sum(cluster.jobs.values())):
         whole = f"none of {count} jobs is" if count > 1 else "the only job is not"
-        return Text(f"{whole} {asked}", style="dim")
+        return Text(f"{whole} {asked.replace(',', ' or ')}", style="dim")
     if not answers:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
     more = [] if metrics is None else sweep_columns(answers, metrics)

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from weft.cli.view.errors import user_errors
+from weft_client.own_state import state_folder
 
 
 def verify(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="A service's state folder or its PostgreSQL URL, a file of events, or a result: "
-            "JSON with --per-job, or CSV."
+            "JSON with --per-job, or CSV. Default: the state of your own service on this machine."
         ),
-    ],
+    ] = None,
     gpus: Annotated[
         float | None, typer.Option(help="GPUs in the cluster, if a result does not say.", min=0)
     ] = None,
@@ -43,10 +44,11 @@ def verify(
     """
     from weft.judge.log_lines import ADDRESSES, is_log
 
-    path = Path(what)
+    path = state_folder() if what is None else Path(what)
+    what = what or str(path)
     with user_errors():
         if not what.startswith(ADDRESSES) and not path.exists():
-            raise typer.BadParameter(f"{what} does not exist")
+            raise typer.BadParameter(f"{what} does not exist; name a log or a result")
         wrong = (
             _judge_log(what, report, days, every=every, as_json=as_json)
             if what.startswith(ADDRESSES) or is_log(path)

@@ -67,6 +67,7 @@ async def submit_batch(body: JobBatch, request: Request, service: Service, who: 
         check_jobs(service.limits, theirs, single.active_of(service.driver, tenant), who)
     if fresh:
         await service.driver.submit(*fresh)
+        service.names.catch_up()
     return Json(MadeAll(jobs=[job.id for job in jobs]), status_code=201)
 
 

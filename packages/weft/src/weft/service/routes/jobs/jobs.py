@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -53,6 +53,7 @@ router = APIRouter(prefix=PREFIX, tags=["jobs"], responses=PROBLEMS)
 
 MOST = 1000
 KEY, LONGEST_KEY = "Idempotency-Key", 200
+STATES: tuple[str, ...] = get_args(StateWord)
 NO_APP = "*"  # no app is called so
 PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 
@@ -100,6 +101,7 @@ async def submit_checked(jobs: Sequence[Job], service: Context, who: Caller) -> 
         service.live.check(job)  # all of them before the first is submitted
     if fresh:
         await service.driver.submit(*fresh)
+        service.names.catch_up()
 
 
 def is_known(job: Job, service: Context, who: Caller) -> bool:
@@ -116,7 +118,9 @@ def is_known(job: Job, service: Context, who: Caller) -> bool:
 async def list_jobs(
     service: Service,
     who: Anyone,
-    state: Annotated[StateWord | None, Query()] = None,
+    state: Annotated[
+        str, Query(max_length=200, description=f"One or more, by commas: {', '.join(STATES)}.")
+    ] = "",
     tenant: Annotated[str | None, Query(max_length=64)] = None,
     app: Annotated[str | None, Query(max_length=160, description="A sweep or app.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
@@ -124,7 +128,7 @@ async def list_jobs(
 ) -> Response:
     """Jobs in order of submission, a page at a time."""
     name = None if app is None else service.names.find_app(app, who) or NO_APP
-    statuses = await _choose(service, who, state, tenant, name, after, limit + 1)
+    statuses = await _choose(service, who, read_states(state), tenant, name, after, limit + 1)
     following = statuses[limit - 1].record.job.id if len(statuses) > limit else None
     parts: list[bytes] = []
     for start in range(0, min(limit, len(statuses)), PART):
@@ -288,10 +292,19 @@ def _most(job: Job) -> float:
     return job.demand.max * job.demand.share
 
 
+def read_states(text: str) -> frozenset[str]:
+    """The states of a list with commas; none for an empty text."""
+    states = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if unknown := sorted(states.difference(STATES)):
+        hint = f"one or more of {', '.join(STATES)}, such as running,pending"
+        raise HttpProblem(422, f"a job has no state {unknown[0]!r}", hint, "state")
+    return states
+
+
 async def _choose(
     service: Context,
     who: Caller,
-    state: str | None,
+    states: frozenset[str],
     tenant: str | None,
     app: str | None,
     after: str | None,
@@ -302,12 +315,17 @@ async def _choose(
     if not who.everywhere and tenant not in (None, who.tenant):
         return []
     whose = tenant or (ALL if who.everywhere else who.tenant)
-    if state is not None and state not in ENDED:
-        return _active(service, state, whose, app, last, limit)
-    page = jobs.pager(limit, after=last, tenant=whose, outcome=state or ALL, app=app)
-    records = await service.read(page)
     known = service.driver.scheduler.state
-    return [status_of(record, known) for record in records]
+    # Both at once: a job that ends before the pages are read is not left out.
+    active = _active(service, states.difference(ENDED), whose, app, last, limit)
+    pages = [
+        jobs.pager(limit, after=last, tenant=whose, outcome=outcome, app=app)
+        for outcome in (states.intersection(ENDED) if states else [ALL])
+    ]
+    records = [record for page in pages for record in await service.read(page)]
+    statuses = {status.record.number: status for status in active}
+    statuses |= {record.number: status_of(record, known) for record in records}
+    return [statuses[number] for number in sorted(statuses)[:limit]]
 
 
 def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
@@ -321,18 +339,20 @@ def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
 
 
 def _active(
-    service: Context, state: str, tenant: str, app: str | None, last: int, limit: int
+    service: Context, states: Set[str], tenant: str, app: str | None, last: int, limit: int
 ) -> list[JobStatus]:
-    """Jobs in a state that is not their last: few, however many there ever were."""
+    """Jobs in states that are not their last: few, however many there ever were."""
+    if not states:
+        return []
     jobs = service.driver.ledger.jobs
     words = words_but_pending(jobs, service.driver.scheduler.state)
     names: Iterable[JobId] = jobs.active
-    if state != "pending":
+    if "pending" not in states:
         names = sorted(words, key=lambda name: jobs.live[name].number)
     statuses = (
-        JobStatus(jobs.live[name], state)
+        JobStatus(jobs.live[name], words.get(name, "pending"))
         for name in names
-        if words.get(name, "pending") == state
+        if words.get(name, "pending") in states
         and tenant in (ALL, jobs.active[name])
         and jobs.live[name].number > last
         and app in (None, jobs.live[name].job.app)

@@ -46,6 +46,7 @@ MANY_CPU_S = 0.6  # the same of many jobs: to send them takes time besides
 COUNT_CPU_S = 1e-5  # of that, for each job: they are counted in any case
 MANY = 1_000  # active jobs from which it is asked beforehand what a decision takes
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
+NOT_IN_LINE = (*OVER_QUOTA, Blocker.DEPENDENCY, Blocker.PARALLEL)  # no job ahead delays these
 
 
 class ResizedJob(RequestBody):
@@ -114,7 +115,11 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         blocked_by="" if waits is None else waits.blocker.value,
         decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
-        ahead=[_ahead(who, front) for front in why.ahead],
+        ahead=[
+            _ahead(who, front)
+            for front in why.ahead
+            if waits is None or waits.blocker not in NOT_IN_LINE
+        ],
         start=answer_start(why.start),
         left_out=list(why.left_out),
         cheapest_change=None

@@ -34,9 +34,10 @@ from weft.app.serve import live
 from weft.app.serve.live import Live, Settings
 from weft.app.state.folder import LOG
 from weft.core.spec.registry import read_spec
+from weft.runtime.deciding.live_policy import live_policy
 from weft.runtime.recovery import follow
 from weft.runtime.recovery.recover import recover
-from weft.service import context
+from weft.service import context, needs_reader
 from weft.service import main as service_main
 from weft.service.budget import aside
 from weft.service.main import create_app
@@ -240,6 +241,7 @@ class Service:
                 other.commit()
         with closing(SqliteStore(copy)) as store:
             again = recover(store, driver._make)
+            again.scheduler.use(live_policy(again.policy))  # as a start does
             known, driver._known = driver._known, again
             try:
                 after = await self.show()
@@ -309,6 +311,7 @@ def compare_books(folder: Path, steps: int, seed: int) -> Comparison:
     with ExitStack() as stack:
         for module in (context, aside, follow):  # else time would jump while a thread works
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", AtOnce))
+        stack.enter_context(patch.object(needs_reader, "FRESH_S", 0.0))  # each reading its own
         return run_virtually(partial(_live_through, folder, steps, rng))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 
 from weft.app.insight.counted_start import in_words
 from weft.app.serve.live import DRAIN, Live
+from weft.core.knowledge.programs import Programs
 from weft.core.model.job import JobId
 from weft.core.plan.reasons import device_word
+from weft.core.protocols import Engine
 from weft.runtime.records.idle_jobs import describe_idle, find_memory_wait
 from weft.runtime.records.job_records import JobRecord
 from weft.service.jobs.job_view import node_answers
@@ -36,11 +37,12 @@ class NeedsReader:
 
     async def read(self) -> Sequence[Need]:
         """Everything that needs a person, looked for again if that was a while ago."""
+        seconds = asyncio.get_running_loop().time  # of the service, as virtual as its driver's
         async with self._lock:
-            if time.monotonic() >= self._stale_at:
+            if seconds() >= self._stale_at:
                 sight = await self._collect()
                 self._needs = await asyncio.to_thread(find_needs, sight)  # 45 ms of 20,000 jobs
-                self._stale_at = time.monotonic() + FRESH_S
+                self._stale_at = seconds() + FRESH_S
         return self._needs
 
     async def _collect(self) -> Sight:
@@ -58,8 +60,8 @@ class NeedsReader:
             active,
             failed,
             idle={job: describe_idle(use, device) for job, use in idle.items()},
-            memory=self._memory(running),
-            slow=self._slow(running),
+            memory=memory_texts(driver.engine, running, driver.now),
+            slow=slow_texts(driver.scheduler.knowledge.programs, running),
             limits=live.quotas.limits,
             nodes=node_answers(live),
             drained=drained | {node.id for node, word in driver.nodes() if word != "up"},
@@ -68,27 +70,27 @@ class NeedsReader:
             checks=self._watchdog.checks(),
         )
 
-    def _memory(self, running: Sequence[JobRecord]) -> Mapping[JobId, str]:
-        """Words for jobs that have waited long for memory of their GPU."""
-        driver = self._live.driver
-        waits = ((record.job.id, find_memory_wait(driver.engine, record)) for record in running)
-        return {
-            job: describe_wait(wait, job, driver.now)
-            for job, wait in waits
-            if wait is not None and driver.now - wait.since >= LONG_S
-        }
 
-    def _slow(self, running: Sequence[JobRecord]) -> Mapping[JobId, str]:
-        """Words for jobs that others beside them slow down by more than was promised."""
-        programs = self._live.driver.scheduler.knowledge.programs
-        if programs is None:
-            return {}
-        texts = {}
-        for record in running:
-            promise, broken_s = programs.promise(record.job), programs.broken_s(record.job)
-            if promise is not None and broken_s >= LONG_S:
-                texts[record.job.id] = (
-                    f"was more than {promise:g} times as slow as alone, which it was promised not "
-                    f"to be, for {in_words(broken_s)}"
-                )
+def memory_texts(engine: Engine, running: Sequence[JobRecord], now: float) -> Mapping[JobId, str]:
+    """Words for jobs that have waited long for memory of their GPU."""
+    waits = ((record.job.id, find_memory_wait(engine, record)) for record in running)
+    return {
+        job: describe_wait(wait, job, now)
+        for job, wait in waits
+        if wait is not None and now - wait.since >= LONG_S
+    }
+
+
+def slow_texts(programs: Programs | None, running: Sequence[JobRecord]) -> Mapping[JobId, str]:
+    """Words for jobs that others beside them slow down by more than was promised."""
+    texts = dict[JobId, str]()
+    if programs is None:
         return texts
+    for record in running:
+        promise, broken_s = programs.promise(record.job), programs.broken_s(record.job)
+        if promise is not None and broken_s >= LONG_S:
+            texts[record.job.id] = (
+                f"was more than {promise:g} times as slow as alone, which it was promised not "
+                f"to be, for {in_words(broken_s)}"
+            )
+    return texts

@@ -54,7 +54,6 @@ class AsyncJob:
         return await _run(self._job.waiting(timeout))
 
     async def result(self, timeout: float | None = None) -> Any:
-        """The value of the job's function, as `Job.result` has it."""
         return (await asyncio.to_thread(self._job.values, await self.wait(timeout)))[0]
 
     async def explain(self) -> Explanation:

@@ -115,7 +115,6 @@ def _result(rank: int) -> str:
 
 
 def _write(path: Path, value: Any) -> None:
-    """Write a file as a whole or not at all."""
     import cloudpickle
 
     part = path.with_name(f".{path.name}.{os.getpid()}")

@@ -132,7 +132,6 @@ class Client:
         return call.tidy(self.calls, older_than_days)
 
     def _body(self, what: What, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """The job as the service takes it."""
         if args:
             raise Misused(f"{args[0]!r} is an argument, and there is no function to call with it")
         if unknown := sorted(set(options) - FIELDS - WRITTEN):
@@ -162,7 +161,6 @@ class Client:
         kwargs: Mapping[str, Any],
         fields: Mapping[str, Any],
     ) -> Job:
-        """Submit a call of a function as a job with these fields."""
         body = self._call_body(function, args, kwargs, fields)
         return Job(self.connection, self._post(body)["id"], Path(body["command"][-1]))
 

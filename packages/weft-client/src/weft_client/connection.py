@@ -201,7 +201,6 @@ class Connection:
             ) from error
 
     def _check_address(self, url: str) -> str:
-        """An address without its last slash."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise self.misused(

@@ -115,7 +115,6 @@ class Job:
         return run(self.waiting(timeout))
 
     def waiting(self, timeout: float | None) -> Steps[JobStatus]:
-        """`wait` in steps."""
         return look(
             self.status,
             lambda status: status.ended,
@@ -287,7 +286,6 @@ class Sweep:
         return cards.sweep_card(self.id, self.statuses())
 
     def statuses(self) -> list[JobStatus]:
-        """Every job as it is now, in order of submission."""
         return list(list_jobs(self._connection, app=self.id))
 
     def wait(self, timeout: float | None = None) -> list[JobStatus]:
@@ -295,7 +293,6 @@ class Sweep:
         return run(self.waiting(timeout))
 
     def waiting(self, timeout: float | None) -> Steps[list[JobStatus]]:
-        """`wait` in steps."""
         return look(
             self.statuses,
             lambda jobs: all(job.ended for job in jobs),
@@ -304,7 +301,6 @@ class Sweep:
         )
 
     def cancel(self) -> None:
-        """End all jobs that have not ended."""
         for job in self.jobs:
             job.cancel()
 

@@ -71,7 +71,6 @@ class CallbackLink:
         self._reports.add(values, self._values.get("steps", -1.0))
 
     def note_saved(self, step: int, epoch: int, path: str) -> None:
-        """A checkpoint is on disk."""
         self._saves.note_saved(time.monotonic() - self._save_began)
         if self.env.rank == 0:
             self._reports.report_saved(step, epoch, path)

@@ -145,12 +145,8 @@ class Control:
             if isinstance(message, Stop):
                 self._stop.asked = True
             elif isinstance(message, Adjust):
-                given_back = message.per_gpu <= 0
-                self._chosen = (
-                    None
-                    if given_back
-                    else self.tuner.fit_choice(message.per_gpu, message.accumulate)
-                )
+                size = (message.per_gpu, message.accumulate)
+                self._chosen = self.tuner.fit_choice(*size) if message.per_gpu > 0 else None
             elif isinstance(message, Turns):
                 self._turns = message
             elif isinstance(message, Shift):

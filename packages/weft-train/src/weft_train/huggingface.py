@@ -114,7 +114,6 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         self._link.finish()
 
     def _folder(self, output_dir: str | Path) -> Path:
-        """Return the folder of this job's checkpoints."""
         return folder_only(self._link.env.checkpoints or output_dir)
 
 

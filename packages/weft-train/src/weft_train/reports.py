@@ -77,27 +77,23 @@ class Reports:
         """Send a report with the script's metrics among the values."""
         self._next = time.monotonic() + self._every_s
         self._send_measured()
-        self._send(Report({**values(), **self._user}))
+        self.say(Report({**values(), **self._user}))
 
     def report_saved(self, step: int, epoch: int, path: str) -> None:
         """A checkpoint is on disk."""
-        self._send(Saved(step, epoch, path))
+        self.say(Saved(step, epoch, path))
 
     def report_notice(self, level: str, text: str) -> None:
         """A notice for people."""
         log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
-        self._send(Notice(level, text))
-
-    def say(self, message: FromRank) -> None:
-        """Anything else that the agent must know."""
-        self._send(message)
+        self.say(Notice(level, text))
 
     def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""
         self.left = True
         self._send_measured()
         if self._client is not None:
-            self._send(Leaving(reason, text))
+            self.say(Leaving(reason, text))
             self._client.close(wait_s)
             self._client = None
 
@@ -114,9 +110,10 @@ class Reports:
             self._measured_at = time.monotonic() + MEASURED_S
             names, steps, values = zip(*self._measured, strict=True)
             self._measured.clear()
-            self._send(Metrics(*self._who, names, steps, values))
+            self.say(Metrics(*self._who, names, steps, values))
 
-    def _send(self, message: FromRank) -> None:
+    def say(self, message: FromRank) -> None:
+        """Send a message where an agent listens."""
         if self._client is not None:
             self._client.send(message)
 
@@ -131,33 +128,16 @@ def measure_memory_gb(device: torch.device) -> float:
 def describe_steps(
     watch: Stopwatch, step: TrainingStep, batch: StepBatch, noise: GradientNoise
 ) -> dict[str, float]:
-    """Times, samples and gradients of the last steps."""
-    return {
-        **measure_times(watch, step, batch),
-        **describe_batch(batch),
-        **describe_noise(noise, batch),
-    }
-
-
-def measure_times(watch: Stopwatch, step: TrainingStep, batch: StepBatch) -> dict[str, float]:
-    """Medians of the last steps."""
-    values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
-    data_s = watch.median("data_s") * batch.accumulate
-    return {**values, "sync_s": step.measure_sync_s(), "data_s": data_s}
-
-
-def describe_batch(batch: StepBatch) -> dict[str, float]:
-    """Samples of a step, and how they are dealt."""
-    return {
+    """Medians of times, samples, and gradients of the last steps."""
+    values = {
+        **{name: watch.median(name) for name in ("step_s", "grad_s", "token_s")},
+        "sync_s": step.measure_sync_s(),
+        "data_s": watch.median("data_s") * batch.accumulate,
         "batch": float(batch.total),
         "per_gpu": float(batch.per_gpu),
         "accumulate": float(batch.accumulate),
+        "gain": noise.gain(float(batch.total)),
     }
-
-
-def describe_noise(noise: GradientNoise, batch: StepBatch) -> dict[str, float]:
-    """Return the gradient noise, and the gain of a step of this batch."""
-    values = {"gain": noise.gain(float(batch.total))}
     if noise.known:
         values |= {"noise": noise.scale, "grad_var": noise.var, "grad_sqr": noise.sqr}
     return values

@@ -270,7 +270,6 @@ class TrainingJob:
             self._reports.report(self._describe)
 
     def before_load(self) -> None:
-        """A batch is about to be fetched by this process."""
         self._gate.enter(self._stage)
 
     def after_load(self, cell: Cell, seconds: float) -> None:

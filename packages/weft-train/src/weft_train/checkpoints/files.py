@@ -95,7 +95,6 @@ class Checkpoints:
         return None, warnings
 
     def load(self, path: Path) -> dict[str, Any]:
-        """The state in one of them, on the CPU."""
         return load(path)
 
     def _prune(self) -> None:

@@ -67,7 +67,6 @@ class ObjectCheckpoints:
         return None, warnings
 
     def load(self, place: str) -> dict[str, Any]:
-        """The state in a checkpoint, on the CPU."""
         with self._speaking():
             state = load(self._fetch(place))
         shutil.rmtree(self._folder)
@@ -161,7 +160,6 @@ class ObjectCheckpoints:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """The store, and the path in it."""
     try:
         from fsspec.core import url_to_fs
 

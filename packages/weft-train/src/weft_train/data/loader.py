@@ -29,9 +29,7 @@ class TrainingState(Protocol):
         ...
 
     @property
-    def batch(self) -> StepBatch:
-        """The batch of the next step."""
-        ...
+    def batch(self) -> StepBatch: ...
 
     def before_load(self) -> None:
         """A batch is about to be fetched by this process."""

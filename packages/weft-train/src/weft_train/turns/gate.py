@@ -54,14 +54,12 @@ class Gate:
             time.sleep(wait_s)
 
     def enter(self, *tokens: str) -> None:
-        """Wait for the tokens."""
         if self.guarded:
             if self._gang.rank == 0:
                 self._watch.add("token_s", self._tokens.acquire(*tokens))
             self._gang.wait_for_first()
 
     def leave(self, *tokens: str, used_s: float) -> None:
-        """The stage is over."""
         if self.guarded and self._gang.rank == 0:
             self._tokens.release(*tokens, used_s=used_s)
 

@@ -23,9 +23,7 @@ MOST_OPEN = 64  # intervals kept unread: reading many at once is cheaper than ea
 class DeviceClock(Protocol):
     """Moments on a device."""
 
-    def now(self) -> Any:
-        """The moment, as the device will see it."""
-        ...
+    def now(self) -> Any: ...
 
     def between(self, start: Any, end: Any) -> float | None:
         """Seconds from one moment to another; None while the device has not come to the end."""
@@ -67,7 +65,6 @@ class CudaClock:
         self._watcher.start()
 
     def now(self) -> Any:
-        """An event on the current stream."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event

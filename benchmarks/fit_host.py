@@ -60,7 +60,7 @@ def _storage(most: np.ndarray, gb: np.ndarray, need: float, top: float) -> tuple
 
 def errors(table: Sensitivity, law: HostLaw) -> tuple[float, float]:
     """Median and largest relative error over the points of the table."""
-    made = np.array(law.table().speeds)
+    made = np.array(law.sample_grid().speeds)
     off = np.abs(made / np.array(table.speeds) - 1.0)
     return float(np.median(off)), float(off.max())
 

@@ -280,7 +280,7 @@ def test_promises_are_kept_and_the_log_is_the_database(history: History) -> None
     assert fresh.table.suspended == state.table.suspended
     loaded = load_state(save_state(state), {job.id: job for job in state.table.jobs})
     assert loaded.table.suspended == state.table.suspended
-    assert loaded.releasing.held() == state.releasing.held()
+    assert loaded.releasing.held_starts() == state.releasing.held_starts()
     assert wishes_of(loaded) == wishes_of(state)
     assert (fresh.decisions, fresh.wake_at) == (state.decisions, state.wake_at)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft_client.connection import DEFAULT_URL, Connection
-from weft_client.own_state import ADDRESS, address_in, running_url, state_folder
+from weft_client.own_state import ADDRESS, publish_address, running_url, state_folder
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_a_running_service_is_found_until_it_ends() -> None:
     folder = state_folder()
     folder.mkdir(parents=True)
 
-    with address_in(folder, "http://127.0.0.1:7931"):
+    with publish_address(folder, "http://127.0.0.1:7931"):
         assert running_url() == "http://127.0.0.1:7931" == Connection().url
         assert (folder / ADDRESS).stat().st_mode & 0o077 == 0
 
@@ -71,5 +71,5 @@ def test_what_the_environment_names_comes_first(monkeypatch: pytest.MonkeyPatch)
     folder.mkdir(parents=True)
     monkeypatch.setenv("WEFT_URL", "http://elsewhere:1")
 
-    with address_in(folder, "http://127.0.0.1:7931"):
+    with publish_address(folder, "http://127.0.0.1:7931"):
         assert Connection().url == "http://elsewhere:1"

@@ -30,8 +30,8 @@ def user_folder() -> Path:
 
 
 @contextmanager
-def address_in(folder: Path, url: str) -> Iterator[None]:
-    """Leave the address of a service in its folder while it runs, for commands without WEFT_URL."""
+def publish_address(folder: Path, url: str) -> Iterator[None]:
+    """Publish a service's address in its folder while it runs, for commands without WEFT_URL."""
     path = folder / ADDRESS
     mine = json.dumps({"url": url, "pid": os.getpid(), "began": _began(os.getpid())})
     with suppress(OSError):  # a full disk, or one that cannot be written to

@@ -264,7 +264,7 @@ class TrainingJob:
         self._step.backward(loss)
 
     def report(self, **metrics: float) -> None:
-        """Numbers of the script's own, for the people who watch."""
+        """Report numbers of the script's own, for the people who watch."""
         self._reports.add(metrics, self.steps)
         if self.rank == 0 and self._loader is not None:
             self._reports.report(self._describe)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.base.messages import FROM_RANK, FromRank, Hello
-from weft.node.ranks.conversation import Conversations, RankConnection
+from weft.node.ranks.conversation import RankConnection, RankListener
 from weft.wire.attempt import AttemptSpec
 
 SPEC = AttemptSpec("j", 1, ("true",), "/", "", (0, 1))
@@ -24,7 +24,7 @@ def test_who_calls_as_a_rank_ends_is_let_in_once(tmp_path: Path) -> None:
         heard.append(message)
 
     with selectors.DefaultSelector() as select, socket.socket(socket.AF_UNIX) as caller:
-        lines = Conversations(SPEC, select, hear, measurer, metrics)
+        lines = RankListener(SPEC, select, hear, measurer, metrics)
         with lines.listen(path := str(tmp_path / "agent.sock")):
             caller.connect(path)
             caller.sendall(FROM_RANK.encode(Hello("j", 1, 1, 7)))

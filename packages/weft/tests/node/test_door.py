@@ -37,7 +37,7 @@ def with_a_door(folder: Path, visit: Visit) -> None:
 
     async def run() -> None:
         shells = await asyncio.start_unix_server(shell, str(folder / SHELLS))
-        keeping = asyncio.ensure_future(Door(folder, os.getpid(), SECRET).keep("127.0.0.1"))
+        keeping = asyncio.ensure_future(Door(folder, os.getpid(), SECRET).serve("127.0.0.1"))
         async with asyncio.timeout(LIMIT_S):
             while (door := read_json(folder / DOOR)) is None:
                 await asyncio.sleep(0.01)

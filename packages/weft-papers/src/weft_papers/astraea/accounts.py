@@ -28,7 +28,7 @@ class Rate:
     quota: float = 0.0
 
     def plus(self, other: Rate, seconds: float) -> Rate:
-        """With that many seconds of another."""
+        """Return this rate with that many seconds of another added."""
         return Rate(
             self.used + seconds * other.used,
             self.deserved + seconds * other.deserved,

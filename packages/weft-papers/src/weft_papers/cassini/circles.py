@@ -56,7 +56,7 @@ class Circle:
 
 
 def circle_of(traffic: Traffic) -> Circle:
-    """One iteration of a job, as it says itself."""
+    """Return one iteration of a job as a circle, as the job states it."""
     arcs = tuple((phase.start_s, phase.seconds, phase.gbps) for phase in traffic.talking)
     return Circle(traffic.iteration_s, arcs)
 

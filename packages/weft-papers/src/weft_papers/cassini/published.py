@@ -153,7 +153,7 @@ class IterationTimes:
     jct_p99: float
 
     def line(self) -> str:
-        """For people."""
+        """Return the result as a line for people."""
         return (
             f"iterations {self.iteration:.3f} mean, {self.p99:.3f} p99 of alone; "
             f"completion {60 * self.jct:.1f} min mean, {60 * self.jct_p99:.1f} p99"

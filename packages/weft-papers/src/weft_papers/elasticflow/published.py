@@ -146,7 +146,7 @@ class Play:
         self.events = 0
 
     def step(self, now: float, since: float) -> float:
-        """One event; when the next one is."""
+        """Play one event, and return the time of the next."""
         for task in self.active:
             self.advance(task, now, now - since)
         for task in [task for task in self.active if min(task.end, task.due) <= now]:

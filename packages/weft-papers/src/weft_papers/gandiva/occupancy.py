@@ -59,10 +59,10 @@ class HomeOccupancy:
         held = view.held()
         for job in kept.home:
             if job in self.jobs and self._stands(kept.home[job]):
-                self.settle(job, kept.home[job])
+                self.assign_home(job, kept.home[job])
         for job, on in held.items():
             if job not in self.home:  # started by another policy
-                self.settle(job, {part.node: len(part.gpus) for part in on.slices})
+                self.assign_home(job, {part.node: len(part.gpus) for part in on.slices})
         for job_id, other in kept.pairs:
             if self.home.get(job_id, {}) == self.home.get(other):
                 self.pair(job_id, other)
@@ -122,8 +122,8 @@ class HomeOccupancy:
 
     # ---- writing
 
-    def settle(self, job: JobId, parts: Parts) -> None:
-        """Give a job a home."""
+    def assign_home(self, job: JobId, parts: Parts) -> None:
+        """Note on which GPUs of which nodes a job has its home."""
         self.home[job] = dict(parts)
         for node in parts:
             if not self._on[node]:
@@ -144,7 +144,7 @@ class HomeOccupancy:
             self._loads.pop(node, None)
             if not self._on[node]:
                 self.affinity.pop(node, None)
-        self.settle(job, {to: gpus})
+        self.assign_home(job, {to: gpus})
 
     def pair(self, job_id: JobId, other: JobId) -> None:
         """Run two jobs on the same devices."""

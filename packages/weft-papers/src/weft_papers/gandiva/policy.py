@@ -117,7 +117,7 @@ class Gandiva:
             home = place(book, job, self.limit)
             if home is None:
                 return  # first come, first served
-            book.settle(job.id, home)
+            book.assign_home(job.id, home)
 
     def _turns(
         self, book: HomeOccupancy, amid: Collection[NodeId]

@@ -336,7 +336,7 @@ def fill_turns(
 
 
 def best_first(book: UnitAccounts, priority: Floats, kind: int) -> Rows:
-    """By priority, deficit, share; ties to the earlier job."""
+    """Order rows by priority, deficit and share; ties go to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])
     return np.lexsort(keys)
 

@@ -14,7 +14,7 @@ from weft.core.model.topology import Groups, NodeTopology
 from weft.frozen import frozen
 from weft.stack.windows import read_gpus
 from weft_papers.hived.cells import Cell, CellChain, FreeCells, check_assignment
-from weft_papers.hived.rules import GPU, NODE, CellRequest, CellRules, read_levels
+from weft_papers.hived.rules import GPU, NODE, CellOptions, CellRequest, read_levels
 
 SOCKET, RACK = "socket", "rack"
 ANY = "*"
@@ -144,7 +144,7 @@ def _in_order(groups: Groups) -> list[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=16)
-def lay_out(machines: tuple[Machine, ...], rules: CellRules) -> CellLayout:
+def lay_out(machines: tuple[Machine, ...], rules: CellOptions) -> CellLayout:
     """Chains of these machines, and as many of the cells asked for as they can hold.
 
     `problems` says what they cannot, each in a line.
@@ -168,7 +168,7 @@ def lay_out(machines: tuple[Machine, ...], rules: CellRules) -> CellLayout:
 
 
 def _chain(
-    name: str, kind: str, gpus: int, members: list[Machine], rules: CellRules
+    name: str, kind: str, gpus: int, members: list[Machine], rules: CellOptions
 ) -> tuple[CellChain, tuple[Machine, ...], list[str]]:
     levels = dict(rules.levels)
     own_levels = levels.get(name, levels.get(kind, levels.get(ANY)))
@@ -232,7 +232,7 @@ def _tops(
 
 
 def _assign(
-    chains: Sequence[CellChain], home: Mapping[str, tuple[int, int]], rules: CellRules
+    chains: Sequence[CellChain], home: Mapping[str, tuple[int, int]], rules: CellOptions
 ) -> tuple[list[Owned], list[str]]:
     """Cells by name, pinned ones first; those that do not fit are left out and told."""
     problems: list[str] = []

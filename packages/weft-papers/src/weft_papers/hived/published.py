@@ -54,7 +54,7 @@ class CapacityScheduler:
     about = About("fifo", "a capacity scheduler with consolidated gangs")
 
     def decide(self, view: View) -> Plan:
-        """In the order they came."""
+        """Start jobs in the order they came."""
         return in_turn(view, np.arange(len(view.table)), consolidate)
 
 

@@ -23,13 +23,13 @@ class CellRequest:
 
     @property
     def key(self) -> str:
-        """As it is written."""
+        """Return the request as people write it."""
         level = f"{self.chain}.{self.level}" if self.chain else self.level
         return f"{self.tenant}@{level}"
 
 
 @frozen
-class CellRules:
+class CellOptions:
     """Options that were read but not yet compared with a cluster."""
 
     wanted: tuple[CellRequest, ...]
@@ -46,7 +46,7 @@ class CellRules:
 
 def read_rules(
     cells: Mapping[str, float], levels: Mapping[str, str], pinned: Mapping[str, str]
-) -> CellRules:
+) -> CellOptions:
     """From `TENANT@LEVEL` or `TENANT@KIND.LEVEL`, levels such as `switch*2 node*4`, and nodes."""
     wanted = tuple(_read_wanted(key, count) for key, count in cells.items())
     pins = tuple((who, node) for who, text in pinned.items() for node in text.split("+"))
@@ -56,7 +56,7 @@ def read_rules(
                 f"pinned: {who!r} has {node!r}",
                 hint="a node, or devices of it, such as n1 or n1:0-3",
             )
-    return CellRules(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
+    return CellOptions(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
 
 
 def _read_wanted(key: str, count: float) -> CellRequest:

@@ -35,7 +35,7 @@ from weft.pieces.wrap.reason_news import tell_news
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
 from weft_papers.hived.assignment import Machine, lay_out, machines_of
-from weft_papers.hived.rules import CellRules, read_rules
+from weft_papers.hived.rules import CellOptions, read_rules
 from weft_papers.hived.turn import Asked, HivedDecision
 
 # ---- Virtual clusters as people write them in a file
@@ -202,7 +202,7 @@ class Hived(Wrapper):
         kept = HivedMemory({}, kept.told, machines, bound, last, turn.asked)
         return tell_news(view, replace(plan, memory=turn.memory), turn.reasons, kept)
 
-    def _rules(self) -> CellRules:
+    def _rules(self) -> CellOptions:
         return read_rules(self.cells, self.levels, self.pinned)
 
 

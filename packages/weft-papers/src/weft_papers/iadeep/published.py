@@ -157,7 +157,7 @@ def drawn(seed: int, case: SharingWay) -> Trace:
 
 
 def simulate(trace: Trace, case: SharingWay, seed: int) -> Run:
-    """One way on one workload."""
+    """Simulate one way of placing on one workload."""
     cluster = parse_cluster(CLUSTER)
     together = Colocated(profile_of, Unordered(case.sharing), batching=find_batching)
     physics = Physics(trace, Replay(), coupling=together)

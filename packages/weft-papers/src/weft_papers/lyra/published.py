@@ -134,7 +134,7 @@ def _in_units(job: Job, each: int) -> Job:
 
 
 def run(trace: Trace, policy: str, loans: Loans, seed: int, node: int = 8) -> Outcome:
-    """One simulation, on own machines of `node` GPUs."""
+    """Run one simulation, on own machines of `node` GPUs."""
     own = f"{OWN}x{node}:v100"
     result = simulate(trace, policy, own, seed=seed, loans=loans, restart_cost=60.0)
     return result.outcomes[policy][0]

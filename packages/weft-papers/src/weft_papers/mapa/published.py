@@ -59,7 +59,7 @@ def compare(mixes: int, scale: float) -> float:
 
 
 def report(slower: dict[str, list[list[float]]], spans: dict[str, list[float]]) -> None:
-    """One line a rule; then ours beside the paper's."""
+    """Print one line per rule, then our numbers beside the paper's."""
     print(f"{'rule':<10}{'median':>8}{'p75':>8}{'p95':>8}{'worst':>8}{'makespan':>10}")
     for rule, mixes in slower.items():
         every = np.concatenate([np.array(mix) for mix in mixes])

@@ -47,7 +47,7 @@ class MuriTruth:
         return SlowedRun()
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
-        """Nothing: the pause at every event stands for it."""
+        """Return 0: the pause at every event stands for restarts."""
         return 0.0
 
     def interruption(self, job: Job, beside: Sequence[Job]) -> float:

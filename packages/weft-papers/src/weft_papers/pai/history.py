@@ -33,7 +33,7 @@ class PaiHistory(ByJob):
         self._recent: dict[str, deque[float]] = {}
 
     def estimate(self, job: Job) -> float:
-        """Of its user's past jobs."""
+        """Estimate a job's length from its user's past jobs."""
         owner = job.owner
         if owner not in self._sums:
             return 1.0
@@ -43,7 +43,7 @@ class PaiHistory(ByJob):
         return (total if self.by == "mean" else inverse) / count
 
     def note_end(self, ended: Ended) -> None:
-        """One more end of a user."""
+        """Note the end of a user's job."""
         length = max(ended.length, 1e-9)
         owner = ended.job.owner
         sums = self._sums.setdefault(owner, [0.0, 0.0, 0.0])

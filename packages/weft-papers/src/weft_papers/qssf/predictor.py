@@ -60,7 +60,7 @@ class QssfPredictor(FittedToEnds):
 
     @property
     def keeps_estimates(self) -> bool:
-        """As published, unless it is refreshed."""
+        """Return true, as published, unless estimates are refreshed."""
         return not self.refresh
 
     def estimate(self, job: Job) -> float:

@@ -203,7 +203,7 @@ def window_fractions(points: Points, asked: float, window: float, end: float) ->
 def add_point(
     points: Points, at: float, gpus: float, oldest: float
 ) -> tuple[tuple[float, float], ...]:
-    """With one more change, without what ended before `oldest`."""
+    """Add a change, and drop what ended before `oldest`."""
     kept: Iterable[tuple[float, float]] = points
     if not points or points[-1][1] != gpus:
         kept = (*(point for point in points if point[0] < at), (at, gpus))

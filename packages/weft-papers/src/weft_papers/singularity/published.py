@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def show(policy: str, load: float, measured: TierAttainment) -> None:
-    """One line."""
+    """Print one line of the comparison."""
     cells = "".join(
         f"{100 * measured.attained[tier]:9.1f} % {100 * measured.fraction[tier]:5.1f} %"
         for tier in TIERS
@@ -100,7 +100,7 @@ def show_mechanism() -> None:
 
 
 def measure(policy: str, trace: Trace, faults: Faults | None = None) -> TierAttainment:
-    """One simulation, its hours by tier."""
+    """Run one simulation, and return its hours by tier."""
     setup = Setup(trace, policy, CLUSTER, perf="splicing", faults=faults or Faults())
     jobs, cluster = prepare(setup)
     chosen = policy_of(setup)

@@ -60,7 +60,7 @@ class Splicing(IterationParts):
         return profile_of(job)
 
     def restart(self, job: Job, *, first: bool) -> float:
-        """Nothing at the first start; a move after that."""
+        """Return the seconds of a start: none at first, those of a move after that."""
         ranks = max(job.demand.gpus, 1)
         return 0.0 if first else self.checkpoint.move_s(ranks, -(-ranks // self.node_gpus))
 

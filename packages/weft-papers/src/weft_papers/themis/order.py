@@ -33,7 +33,7 @@ class Unfairest(RestingOrder):
     admits = "preempt"
 
     def rank(self, view: View) -> Ranking:
-        """By rho, looked at again when a lease ends."""
+        """Rank apps by rho, which is computed again when a lease ends."""
         kept = view.memory if isinstance(view.memory, Crowd) else Crowd()
         names = [name_app(job) for job in view.table.jobs]
         crowd = kept.advance(view.now, list(dict.fromkeys(names)))

@@ -23,7 +23,7 @@ class Stateful(Protocol):
     def state_dict(self) -> Any: ...
 
     def load_state_dict(self, state: Any) -> Any:
-        """Go on from it."""
+        """Load the state that `state_dict` returned."""
         ...
 
 

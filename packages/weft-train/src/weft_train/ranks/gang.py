@@ -153,12 +153,12 @@ class RankGang:
         return value if self.rank == 0 else unpack(packed)
 
     def wait_for_first(self) -> None:
-        """Go on once rank 0 has come here."""
+        """Wait until rank 0 has come here."""
         if not self.alone:
             dist.broadcast(torch.zeros(1), src=0, group=self._control)
 
     def wait(self) -> None:
-        """Until every rank has come here."""
+        """Wait until every rank has come here."""
         if not self.alone:
             dist.barrier(group=self._control)
 

@@ -49,7 +49,7 @@ class ResizableTraining(Protocol):
         ...
 
     def take_state(self, state: dict[str, Any]) -> None:
-        """Go on from what another rank collected."""
+        """Load the state that another rank collected."""
         ...
 
 

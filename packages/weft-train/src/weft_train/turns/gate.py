@@ -86,7 +86,7 @@ class Gate:
         self.guarded = guarded
 
     def close(self) -> None:
-        """Nothing will be asked for any more."""
+        """Close the gate: no turn will be asked for again."""
         self._tokens.close()
 
 

@@ -34,7 +34,7 @@ class DeviceClock(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more will be asked."""
+        """End the stopwatch."""
         ...
 
 
@@ -116,7 +116,7 @@ class Stopwatch:
             self._settle()
 
     def median(self, name: str) -> float:
-        """Of what was seen; 0 if nothing was."""
+        """Return the median of what was seen; 0 if nothing was."""
         self._settle()
         seen = self._seen.get(name)
         return statistics.median(seen) if seen else 0.0

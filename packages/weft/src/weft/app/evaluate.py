@@ -212,7 +212,7 @@ MOST_ASKED = 1_500  # jobs whose predictions are scored, evenly drawn
 
 
 @frozen
-class Quality:
+class PredictorResult:
     """One line of the table; numbers that a predictor has none of are nan.
 
     Errors are of the median, in powers of ten; `within_2x` and `coverage` (of the 80 % range) are
@@ -238,7 +238,7 @@ class Evaluation:
     warm_up: int
     nodes: int
     load: float
-    rows: tuple[Quality, ...]
+    rows: tuple[PredictorResult, ...]
 
 
 def evaluate(
@@ -301,17 +301,17 @@ def _row(
     jobs: Sequence[tuple[Job, Truth]],
     nodes: int,
     seconds: Floats | None = None,
-) -> Quality:
+) -> PredictorResult:
     done = replay(jobs, NoPredictor(), nodes, PER_NODE, keys)
     if seconds is None:
-        return Quality(name, float(done.jct_s.mean()), float(done.wait_s.mean()))
+        return PredictorResult(name, float(done.jct_s.mean()), float(done.wait_s.mean()))
     predicted = np.repeat(np.maximum(seconds, 1.0)[:, None], 3, axis=1)
     return _scored(name, done, predicted, _lengths(jobs), ranges=None)
 
 
 def _learnt(
     name: str, before: Sequence[tuple[Job, Truth]], jobs: Sequence[tuple[Job, Truth]], nodes: int
-) -> Quality:
+) -> PredictorResult:
     predictor: Predictor = build("predictor", name)
     learn_trace(predictor, before, jobs[0][0].submitted)
     predicted, ranges = np.full((len(jobs), 3), np.nan), np.full((len(jobs), 3), np.nan)
@@ -339,12 +339,12 @@ def learn_trace(predictor: Predictor, jobs: Sequence[tuple[Job, Truth]], until: 
 
 def _scored(
     name: str, done: Replayed, predicted: Floats, truth: Floats, ranges: Floats | None
-) -> Quality:
+) -> PredictorResult:
     middle = predicted[:, 1]
     known = np.isfinite(middle)
     jct, wait = float(done.jct_s.mean()), float(done.wait_s.mean())
     if not known.any():
-        return Quality(name, jct, wait)
+        return PredictorResult(name, jct, wait)
     error = np.abs(np.log10(middle[known] / truth[known]))
     losses, inside = float("nan"), float("nan")
     if ranges is not None:
@@ -353,7 +353,7 @@ def _scored(
         low, high = ranges[known, 0], ranges[known, 2]
         low = np.where(low <= 1.0, 0.0, low)
         inside = float(((low <= truth[known]) & (truth[known] <= high)).mean())
-    return Quality(
+    return PredictorResult(
         name,
         jct,
         wait,

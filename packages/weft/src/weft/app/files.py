@@ -21,7 +21,7 @@ def parse_aside(text: str, _report: Callable[[Any], None]) -> Any:
 
 
 def dump_yaml(fields: Any) -> str:
-    """As a person would write it."""
+    """Return `fields` as YAML in the style that people write."""
     import yaml
 
     return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, default_flow_style=None)

@@ -133,7 +133,7 @@ class Environment:
 
     @classmethod
     def read(cls, env: Mapping[str, str] | None = None) -> Environment:
-        """From `env`, or from this process's variables."""
+        """Read the settings from `env`, or from this process's variables."""
         env = os.environ if env is None else env
         rank, world = _whole(env, "RANK", 0), _whole(env, "WORLD_SIZE", 1)
         if not 0 <= rank < world:

@@ -28,7 +28,7 @@ class Vocabulary(Generic[M]):
         self._kinds: dict[str, type[M]] = {_name(kind): kind for kind in kinds}
 
     def encode(self, message: M) -> bytes:
-        """One line, with its newline."""
+        """Encode a message as one line, with its newline."""
         body = {"type": _name(type(message))}
         for field in fields(message):  # type: ignore[arg-type]
             body[field.name] = _plain(getattr(message, field.name))

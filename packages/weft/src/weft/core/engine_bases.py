@@ -33,4 +33,4 @@ class NoSleep:
         raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """Nothing sleeps."""
+        """Do nothing: no job of this engine sleeps."""

@@ -186,7 +186,7 @@ class Scheduler:
         return (self.state, self.knowledge, self._history, self._learned)
 
     def take_over(self, pickled: tuple[Any, ...]) -> None:
-        """Go on as the one that was copied."""
+        """Go on with the state of the scheduler that was pickled."""
         self.state, self.knowledge, self._history, self._learned = pickled
 
     def use(self, policy: Policy) -> None:

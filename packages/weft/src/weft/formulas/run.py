@@ -66,7 +66,7 @@ class LoanHistory:
 
     @property
     def used_part(self) -> float:
-        """Of what was lent."""
+        """Return the part of the lent GPU time that was used."""
         return self.used_s / self.lent_s if self.lent_s else 0.0
 
 

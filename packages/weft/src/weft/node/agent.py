@@ -46,10 +46,10 @@ from weft.node.guard.locks import claim_attempt, hold_all
 from weft.node.measuring.measurer import Measurer
 from weft.node.measuring.metric_lines import MetricLines
 from weft.node.measuring.printed_metrics import PrintedMetrics
-from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
+from weft.node.ranks.command_plan import CommandPlan, launch_place, plan_command, plan_setup
 from weft.node.ranks.conversation import (
-    Conversations,
     RankConnection,
+    RankListener,
     ask_to_exit,
     first_code,
     tell_terms,
@@ -105,7 +105,7 @@ class Agent:
         self._metrics = MetricLines(self.spec, self.journal)
         self._printed = PrintedMetrics(spec.run.metrics)
         heard = (self._on_message, self._measurer, self._metrics)
-        self._lines = Conversations(self.spec, self._select, *heard)
+        self._lines = RankListener(self.spec, self._select, *heard)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
@@ -183,7 +183,7 @@ class Agent:
         warm = False
         if setup := plan_setup(self.spec):
             self._setting_up = True
-            place = place_of(self.spec, self._port)
+            place = launch_place(self.spec, self._port)
             self._start_rank(0, CommandPlan(setup, 1, place, warm=False))
         else:
             warm = self._start_command()

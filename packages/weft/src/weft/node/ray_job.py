@@ -48,7 +48,7 @@ class OwnNode:
 
     @classmethod
     def read(cls) -> OwnNode:
-        """From the variables that Weft starts a command with."""
+        """Read the node's part of the job from the variables that Weft starts a command with."""
         env = Environment.read()
         if not env.master_port:
             raise WireError("this is started by Weft: `weft submit -- python -m weft.node.ray_job`")

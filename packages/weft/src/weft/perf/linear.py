@@ -46,7 +46,7 @@ class LinearBeliefs(NoPairs, NothingLearnt):
         return np.ones((len(table), len(kinds)))
 
     def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
-        """As many GPUs, as much work."""
+        """Return goodputs in proportion to GPUs."""
         return np.tile(np.array([float(c.gpus) for c in configs]), (len(table), 1))
 
     def blind_goodputs(

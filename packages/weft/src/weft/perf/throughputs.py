@@ -63,7 +63,7 @@ class Throughputs:
         return Stepping(self, job, truth.length / steps if steps > 0.0 else 1.0)
 
     def restart(self, job: Job, *, first: bool) -> float:
-        """Nothing at the first start."""
+        """Return the seconds of a restart, none at the first start."""
         if first:
             return 0.0
         return restart_s(job.model) if self.restart_cost is None else self.restart_cost

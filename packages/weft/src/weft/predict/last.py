@@ -26,7 +26,7 @@ class Last(ByJob):
         self._last: dict[str, float] = {}
 
     def estimate(self, job: Job) -> float:
-        """Of jobs alike, else of all."""
+        """Return the last length of similar jobs, else of all jobs."""
         return self._last.get(_key(job), self._last.get("", inf))
 
     def note_end(self, ended: Ended) -> None:

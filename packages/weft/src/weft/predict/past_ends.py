@@ -112,7 +112,7 @@ class Savable(Protocol):
     """A model that is kept in plain values."""
 
     def save(self) -> Any:
-        """As values that JSON has."""
+        """Return the state as values that JSON has."""
         ...
 
 
@@ -134,7 +134,7 @@ def fit_rows(
 
 
 def words_of(job: Job) -> Words:
-    """User, tenant and name."""
+    """Return the words that describe a job: its user, tenant and name."""
     named = job.launch.name if job.launch is not None else ""
     named = named or job.model or job.app or ("" if job.launch is None else name_of(job))
     return job.owner, job.tenant, named.casefold()

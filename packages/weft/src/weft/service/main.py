@@ -214,7 +214,7 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing more: `ending_on_signals` has them."""
+        """Capture no signals: `ending_on_signals` handles them."""
         yield
 
     @contextlib.contextmanager

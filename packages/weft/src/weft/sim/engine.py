@@ -124,7 +124,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
 
     @property
     def sees(self) -> Sees:
-        """Nothing: simulated jobs report what they would measure."""
+        """Return nothing: simulated jobs report what they would measure."""
         return Sees.NOTHING
 
     def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:  # noqa: ARG002 - nothing is seen
@@ -217,7 +217,7 @@ class SimulatedEngine(NoLiveResize, NoSleep):
             self._repace(now)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
-        """Go on at the speed of the new terms."""
+        """Let the job run on at the speed of its new terms."""
         now = self._caught_up()
         run = self._runs.get((job, attempt))
         if run is not None and run.leaves is None:

@@ -76,7 +76,7 @@ class Diurnal:
             raise bad_values("loan", self, "period_s interval_s", "both are above 0")
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:
-        """Without end, interval by interval."""
+        """Yield loans without end, interval by interval."""
         rng = np.random.default_rng([seed, 3])
         middle, swing = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         for step in count():

@@ -103,7 +103,7 @@ class TimelineBars(Sequence[TimelineBar]):
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, int, str, float, float]]) -> TimelineBars:
-        """From the fields of each."""
+        """Build the columns from the fields of each job."""
         return cls(*zip(*rows, strict=True))
 
     @overload
@@ -159,7 +159,7 @@ class Outcome:
         return known
 
     def job_rows(self) -> Iterator[dict[str, Any]]:
-        """One row per job, in order of submission."""
+        """Return one row per job, in order of submission."""
         p = self.per_job
         columns = (p.submit_s, p.start_s, p.end_s, p.restarts, p.gpu_s, p.ftf, p.static_ftf)
         for name, *values in zip(p.id, *(c.tolist() for c in columns), strict=True):

@@ -55,7 +55,7 @@ def as_prices(prices: Floats) -> Floats:
 
 @compiled
 def take_freely(value: Floats, kind: Ints, count: Floats, capacity: Floats) -> list[int] | None:
-    """The best size of each job if all fit together, else None."""
+    """Return the best size of each job if all of them fit together, else None."""
     problem = as_problem(value, kind, count, capacity)
     pick = best_at(problem, np.zeros(len(capacity)))
     return pick.tolist() if fits(problem, pick) else None

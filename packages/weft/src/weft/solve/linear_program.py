@@ -49,7 +49,7 @@ class Sparse:
         )
 
     def beside(self, column: Floats) -> Sparse:
-        """One more column at the right."""
+        """Add a column at the right."""
         rows = np.flatnonzero(column)
         return Sparse(
             np.concatenate([self.rows, rows]),

@@ -144,7 +144,7 @@ class EligibleJobs(Wrapper):
 
     @property
     def fast_start(self) -> FastStart | None:
-        """As the policy does it."""
+        """Return how the policy starts jobs between decisions, if it does."""
         return fast_start_of(self.inner)
 
     def decide(self, view: View) -> Plan:

@@ -53,8 +53,8 @@ PAST_ANY = chr(0x10FFFF)
 Transaction = Callable[[str], AbstractContextManager[None]]
 
 
-class Asking(Protocol):
-    """Questions beside the writer."""
+class SqlReader(Protocol):
+    """Reads rows while another connection writes, from any thread."""
 
     def ask(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer."""
@@ -69,14 +69,14 @@ class Owner(Protocol):
         ...
 
     def executemany(self, words: str, rows: Any, /) -> Any:
-        """For each of several rows."""
+        """Execute a statement for each of several rows."""
         ...
 
 
 class EndedTable:
     """The table, read by `reading`; `writing` is a transaction on `owner`."""
 
-    def __init__(self, reading: Asking, owner: Owner, writing: Transaction) -> None:
+    def __init__(self, reading: SqlReader, owner: Owner, writing: Transaction) -> None:
         self._reading, self._owner, self._writing = reading, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:

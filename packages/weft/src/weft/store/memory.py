@@ -78,4 +78,4 @@ class MemoryStore:
         """No other process can take it."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""

@@ -187,7 +187,7 @@ class EngineSession:
         return before
 
     async def until_up(self, node: NodeId) -> None:
-        """Until this node is reported to be back."""
+        """Wait until this node is reported to be back."""
         while (await self.told(NodeUp)).node.id != node:
             pass
 

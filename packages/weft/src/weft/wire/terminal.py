@@ -23,7 +23,7 @@ Frame = tuple[bytes, bytes]
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
-    """One frame as it is sent."""
+    """Return one frame as it is sent."""
     return _HEAD.pack(kind, len(payload)) + payload
 
 

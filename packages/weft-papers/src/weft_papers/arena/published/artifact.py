@@ -80,7 +80,7 @@ class ArenaOutcome:
 
     @property
     def jct_s(self) -> list[float]:
-        """Of those that ended: the authors average no others."""
+        """Return the seconds of each job that ended: the authors average no others."""
         return [task.end - task.came for task in self.tasks if task.end is not None]
 
     @property

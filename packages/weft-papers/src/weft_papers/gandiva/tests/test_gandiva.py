@@ -210,7 +210,7 @@ def homes(view: View, sizes: Sequence[int], limit: float = 2.0) -> list[str | No
         home = place(book, view.job(i), limit)
         nodes.append(None if home is None else ",".join(home))
         if home is not None:
-            book.settle(view.job(i).id, home)
+            book.assign_home(view.job(i).id, home)
     return nodes
 
 
@@ -255,7 +255,7 @@ def test_defragmentation_frees_a_whole_node_by_one_migration() -> None:
     nodes = [NodeId(f"v100-{i}") for i in range(3)]
     book = HomeOccupancy(view, GandivaMemory())
     for i, (node, gpus) in enumerate(((0, 1), (1, 2), (2, 2), (2, 1))):
-        book.settle(view.job(i).id, {nodes[node]: gpus})
+        book.assign_home(view.job(i).id, {nodes[node]: gpus})
     assert [book.free(n) for n in nodes] == [3, 2, 1]
 
     defragment(book, 0.75)
@@ -276,7 +276,7 @@ def test_a_node_is_emptied_largest_job_first_so_that_all_find_room() -> None:
     nodes = [NodeId(f"v100-{i}") for i in range(3)]
     book = HomeOccupancy(view, GandivaMemory())
     for i, (node, gpus) in enumerate(sizes):
-        book.settle(view.job(i).id, {nodes[node]: gpus})
+        book.assign_home(view.job(i).id, {nodes[node]: gpus})
 
     defragment(book, 0.25)
 

@@ -53,7 +53,7 @@ class Ran(NamedTuple):
 
 
 def run(trace: Path, policy: str) -> Ran:
-    """One simulation that counts as the authors' simulator does."""
+    """Run one simulation that counts as the authors' simulator does."""
     began = process_time()
     done = run_one(Setup(str(trace), named(policy), CLUSTER, perf="muri"))
     hours = done.metrics

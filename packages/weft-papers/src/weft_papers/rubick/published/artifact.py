@@ -266,7 +266,7 @@ class RubickOutcome(NamedTuple):
 
     @property
     def mean_s(self) -> float:
-        """Of all jobs."""
+        """Return the mean of all jobs, in seconds."""
         return sum(self.jct_s.values()) / len(self.jct_s)
 
 

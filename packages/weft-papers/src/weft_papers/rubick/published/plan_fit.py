@@ -90,7 +90,7 @@ class _Measured:
         return total
 
     def slope(self, k: Floats) -> Floats:
-        """Of the loss, by each coefficient."""
+        """Return the slope of the loss by each coefficient."""
         steps = STEP * 1j * np.eye(len(k))
         return np.array([self.loss(k + step).imag / STEP for step in steps])
 

@@ -84,7 +84,7 @@ class RubickModel:
 
     @cached_property
     def table(self) -> list[Entry]:
-        """By GPUs of one node, from none on."""
+        """Return speeds by GPUs of one node, from 0 on."""
         entries = [Entry(NEVER, None, 0)]
         for gpus in range(1, PER_NODE + 1):
             best = self._best(gpus)
@@ -93,7 +93,7 @@ class RubickModel:
         return entries
 
     def rate(self, gpus: int) -> float:
-        """Of the best plan; unknown beyond one node."""
+        """Return the rate of the best plan; unknown beyond one node."""
         return self.table[gpus].rate if gpus <= PER_NODE else NEVER
 
     def _best(self, gpus: int) -> Entry:
@@ -112,7 +112,7 @@ class RubickModel:
 
 
 def read_speeds(folder: Path, name: str) -> Speeds:
-    """Of one model."""
+    """Read the speeds of one model."""
     with (folder / "placements.csv").open() as file:
         return Speeds([row for row in csv.DictReader(file) if row["model"] == name])
 

@@ -87,7 +87,7 @@ def load(folder: Path, jobs: int) -> Trace:
 
 
 def run(folder: Path, jobs: int, policy: str) -> ReplayOutcome:
-    """Until every job is done."""
+    """Replay rounds until every job is done."""
     ground, trace = GROUNDS[jobs], load(folder, jobs)
     truth = InRounds(read_tables(folder / ground.tables), read_rows(folder / ground.trace))
     physics, cluster = Rounds(trace, truth), parse_cluster(f"1x{ground.gpus}:v100")

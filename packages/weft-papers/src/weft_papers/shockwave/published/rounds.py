@@ -245,7 +245,7 @@ class ProfiledEpochs(Learner):
         self._runs = {job.id: whole.schedule for job, whole in trace}
 
     def epochs(self, job: Job) -> EpochsSoFar | None:
-        """Of any job, begun or not."""
+        """Return the epochs of any job, begun or not."""
         declared = regimes_of(job)
         assert declared is not None
         over = min(self._truth.steps_of(job).epoch, declared.epochs)

@@ -67,7 +67,7 @@ class DeviceHistory(Repeated):
                 await asyncio.to_thread(self._write, self._folder, counted, self._now())
 
     def read(self, node: NodeId, since: float) -> NodeHistory:
-        """Of one node, thinned to what can be drawn."""
+        """Return the history of one node, thinned to what can be drawn."""
         if self._folder is None:
             return NodeHistory([], ())
         current = _file_of(self._folder, node)

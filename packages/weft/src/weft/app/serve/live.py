@@ -16,7 +16,7 @@ from weft.app.serve.bad_devices import ASIDE, BadNodes, DeviceFaults, TakenDevic
 from weft.app.serve.device_history import DeviceHistory
 from weft.app.serve.idle_jobs import IdleBeside, IdleWatch
 from weft.app.serve.predicting import HintedOrAlike, Refits
-from weft.app.serve.private_file import Configuration, write_private
+from weft.app.serve.private_file import LiveSettings, write_private
 from weft.app.serve.rules import Quotas, TenantLimits, read_quotas, without_wrappers
 from weft.app.serve.sleep_nodes import SleepNodes, SleepSettings
 from weft.app.serve.standby import describe_process
@@ -128,13 +128,13 @@ class Live:
         self.quotas = Quotas()
         policy = None if settings.policy is None else read_spec("policy", settings.policy)
         folder = settings.state
-        self._configured, before = Configuration.of(policy, settings.lending), None
+        self._configured, before = LiveSettings.of(policy, settings.lending), None
         if folder is not None:
             make_private(folder)
             if not settings.database:
                 check_log_is_there(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
-            before = Configuration.read(folder)
+            before = LiveSettings.read(folder)
         if before is None or before.lending != self._configured.lending:
             self.quotas = replace(self.quotas, **settings.lending)
         build("policy", self.quotas.around(PartSpec("fifo")))

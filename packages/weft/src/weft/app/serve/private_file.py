@@ -50,19 +50,19 @@ FILE = "configuration.json"
 
 
 @frozen
-class Configuration:
-    """Settings that can also be changed live; a `policy` of None leaves it open."""
+class LiveSettings:
+    """The settings that people can also change live; a `policy` of None leaves it open."""
 
     policy: str | None = None
     lending: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, policy: PartSpec | None, lending: Mapping[str, Any]) -> Configuration:
-        """As the options or the file say."""
+    def of(cls, policy: PartSpec | None, lending: Mapping[str, Any]) -> LiveSettings:
+        """Return what the options or the file ask for."""
         return cls(None if policy is None else policy.text, dict(lending))
 
     @classmethod
-    def read(cls, folder: Path) -> Configuration | None:
+    def read(cls, folder: Path) -> LiveSettings | None:
         """Read the file of the last start; None if there was none."""
         path = folder / FILE
         kept = read_private(path)

@@ -126,7 +126,7 @@ def labels(setups: Sequence[Setup]) -> list[str]:
 
 
 def run_one(setup: Setup, report: Report | None = None) -> Outcome:
-    """One simulation from start to end."""
+    """Run one simulation from start to end."""
     with collect_rarely():
         return _run_one(setup, report)
 

@@ -61,7 +61,7 @@ class Talk:
         return talk
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Return the socket's number, for a selector."""
         return self._socket.fileno()
 
     @property
@@ -76,7 +76,7 @@ class Talk:
             self._socket.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     def finish(self) -> None:
-        """Nothing more will be said."""
+        """End the sending side of the connection."""
         self._socket.sendall(b"0\r\n\r\n")
 
     def receive(self) -> bytes:

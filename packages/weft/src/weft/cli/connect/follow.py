@@ -123,7 +123,7 @@ class Follower:
 
 
 def state_line(job: JobAnswer) -> str:
-    """One line on where a job stands."""
+    """Say in one line where a job stands."""
     from weft.cli.view import words
 
     text = str(job.state)

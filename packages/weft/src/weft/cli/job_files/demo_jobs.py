@@ -32,7 +32,7 @@ class DemoJob:
     part: float = 1.0
 
     def body(self, scripts: Path) -> dict[str, Any]:
-        """As a job file has it."""
+        """Return the job as a job file states it."""
         return {
             "name": self.name,
             "command": [sys.executable, str(scripts / f"{self.script}.py")],

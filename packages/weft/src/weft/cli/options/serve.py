@@ -292,7 +292,7 @@ class Option:
 
     @classmethod
     def of(cls, annotation: Any) -> Option:
-        """As a command declares it."""
+        """Return the option that a command declares with this annotation."""
         declared, info = get_args(annotation)[:2]
         kind = _without_none(declared)
         several = get_origin(kind) is list

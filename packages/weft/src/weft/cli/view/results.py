@@ -233,7 +233,7 @@ def _table(headings: Sequence[str]) -> Table:
 
 
 def profile_tables(measured: ScriptProfile | PairTable, width: int) -> RenderableType:
-    """As tables that fit the width."""
+    """Split a profile into tables that fit the width."""
     return (
         _script(measured, width) if isinstance(measured, ScriptProfile) else _pairs(measured, width)
     )

@@ -18,7 +18,7 @@ _BY_NAME = {kind.__name__: kind for kind in EVENTS}
 
 
 def event_line(at: float, event: Event) -> str:
-    """One line of an event log."""
+    """Write an event as one line of a log."""
     body = encode(event)
     return json.dumps({"at": at, "event": type(event).__name__, **body}, separators=(",", ":"))
 

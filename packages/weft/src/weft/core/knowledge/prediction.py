@@ -117,18 +117,18 @@ class PointPredictor(ABC):
         return table.ran(now) + self.remaining(table, now)
 
     def risk(self, job: Job) -> Risk:  # noqa: ARG002
-        """Nothing is known about failures."""
+        """Return no risk: nothing is known about failures."""
         return Risk()
 
     def basis(self, job: Job) -> Basis:  # noqa: ARG002
-        """Nothing that could be shown."""
+        """Return nothing: this predictor has no basis to show."""
         return Basis()
 
     def scores(self) -> Calibration:
         return Calibration()
 
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: B027 - keeping is optional
-        """Nothing is kept for scoring."""
+        """Do nothing: nothing is kept for scoring."""
 
 
 class DueFit(NamedTuple):
@@ -155,5 +155,5 @@ class Fits(Protocol):
         ...
 
     def adopt(self, model: Any) -> None:
-        """Go on with a model that was made."""
+        """Use a model that another process has fitted."""
         ...

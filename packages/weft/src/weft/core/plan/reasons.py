@@ -71,7 +71,7 @@ class Reason:
 
     @property
     def text(self) -> str:
-        """One sentence without a full stop."""
+        """Return the reason as one sentence without a full stop."""
         return self.said or ONE.sub(r"\1", WORDS[self.blocker].format(**self.values))
 
 

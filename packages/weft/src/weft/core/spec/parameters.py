@@ -83,7 +83,7 @@ def read_value(who: str, key: str, value: object, wanted: Any) -> Any:
 
 
 def read_word(who: str, key: str, word: Word, wanted: Any) -> Any:
-    """One value of a short form."""
+    """Read one value of a short form."""
     reader = _reader_of(wanted)
     try:
         return reader.from_word(word)

@@ -44,11 +44,11 @@ class PartSpec:
         return f"{around}{self.name}:{pairs}" if pairs else f"{around}{self.name}"
 
     def inside(self, *wrappers: PartSpec) -> PartSpec:
-        """With more wrappers around it."""
+        """Return the spec with more wrappers around it."""
         return replace(self, wrappers=(*wrappers, *self.wrappers))
 
     def without(self, *names: str) -> PartSpec:
-        """Without the wrappers of these names that are outermost."""
+        """Return the spec without its outermost wrappers that have one of these names."""
         kept = next(
             (
                 i
@@ -73,7 +73,7 @@ class Word:
         return self.whole[self.start : self.end]
 
     def strip(self) -> Word:
-        """Without the spaces around it."""
+        """Return the word without the spaces around it."""
         text = self.text
         start = self.start + len(text) - len(text.lstrip())
         return Word(self.whole, start, max(start, self.end - len(text) + len(text.rstrip())))

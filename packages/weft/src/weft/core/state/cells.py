@@ -66,7 +66,7 @@ def hold(cells: Floats, row: int, gpus: float, stage: float) -> int:
 
 @compiled
 def switch_on(cells: Floats, row: int, now: float, gpus: float) -> None:
-    """From `now` on the job executes on `gpus` devices."""
+    """Count that the job executes on `gpus` devices from `now` on."""
     cells[Column.RAN_RATE, row], cells[Column.RAN_SINCE, row] = 1.0, now
     cells[Column.SERVICE_RATE, row], cells[Column.SERVICE_SINCE, row] = gpus, now
     if cells.item(Column.STARTED, row) == inf:

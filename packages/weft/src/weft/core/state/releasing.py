@@ -51,7 +51,7 @@ class Releasing:
         """The devices that one attempt still holds; None if it was not asked to go."""
         return self._leaving.get((job, attempt))
 
-    def held(self) -> list[Start | Resume]:
+    def held_starts(self) -> list[Start | Resume]:
         """Starts that are held back, in order of request, and wake-ups of jobs that slept."""
         return [start for start in self._held.values() if not isinstance(start, Resize)]
 
@@ -96,8 +96,8 @@ class Releasing:
         """True if a start or a resize of this job is held back."""
         return job in self._held
 
-    def change(self, job: JobId, to: Allocation) -> None:
-        """Give a held start other settings: a larger share may have to wait for more."""
+    def replace_start(self, job: JobId, to: Allocation) -> None:
+        """Replace a held start by one with other settings: a larger share may wait for more."""
         start = self._held[job]
         self.drop(job)
         if not isinstance(start, Resize):

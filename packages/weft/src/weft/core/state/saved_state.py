@@ -93,7 +93,7 @@ def save_state(state: State) -> SavedState:
             SavedPromise(job, on, attempt) for (job, attempt), on in releasing.holders().items()
         ],
         "held_back": [
-            SavedPromise(start.job.id, start.on, start.attempt) for start in releasing.held()
+            SavedPromise(start.job.id, start.on, start.attempt) for start in releasing.held_starts()
         ],
         "ended": [*state.ended],
         "reports": [*state.reports.values()],

@@ -331,7 +331,7 @@ class State:
         if (resizes := self.live.change(job, to)) is not None:
             return [*resizes]
         if self.releasing.holds(job.id):
-            self.releasing.change(job.id, to)
+            self.releasing.replace_start(job.id, to)
             return []
         if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)

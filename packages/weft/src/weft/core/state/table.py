@@ -109,7 +109,7 @@ class JobTable:
         return bisect_left(self._row_of_seq, min(self._waiting_seqs))
 
     def column(self, which: ColumnNumber) -> Floats:
-        """One column."""
+        """Return one column by its name."""
         return self._cells[which, : self.size]
 
     # The columns policies read most, under their own names.
@@ -295,11 +295,11 @@ class JobTable:
         return job
 
     def meters_on(self, row: int, now: float, gpus: float) -> None:
-        """From `now` on the job executes on `gpus` devices."""
+        """Count that the job executes on `gpus` devices from `now` on."""
         switch_on(self._cells, row, now, gpus)
 
     def meters_off(self, row: int, now: float) -> None:
-        """The job stops executing at `now`."""
+        """Count that the job stops executing at `now`."""
         switch_off(self._cells, row, now)
 
     def meters(self, row: int, now: float) -> tuple[float, float]:
@@ -349,7 +349,7 @@ class Growing:
         return self._cells[: self._size]
 
     def append(self, value: float) -> None:
-        """One more at the end."""
+        """Append a value at the end."""
         if self._size == len(self._cells):
             self._cells = np.concatenate([self._cells, np.zeros(self._size)])
         self._cells[self._size] = value

@@ -167,7 +167,7 @@ def read_end(job: JobId, attempt: int, line: AgentLine) -> Finished | Stopped | 
 
 
 def keep_latest(lines: list[AgentLine]) -> list[AgentLine]:
-    """Without reports and checkpoints but the last of each."""
+    """Drop all reports and checkpoints but the last of each."""
     latest = {line["event"]: i for i, line in enumerate(lines)}
     return [
         line

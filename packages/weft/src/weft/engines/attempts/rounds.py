@@ -47,7 +47,7 @@ class BackgroundTasks:
         self.spawn(self._repeat(what, chore))
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
-        """As a task that ends with the engine."""
+        """Run `what` as a task that ends with the engine."""
         task = asyncio.create_task(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -118,7 +118,7 @@ class AttemptLoop(ABC, Generic[M]):
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
 
     async def run(self, what: Callable[[], T]) -> T:
-        """Off the event loop, in threads that nothing else waits for."""
+        """Call `what` in a thread that nothing else waits for."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, what)
 
     def read_soon(self) -> None:

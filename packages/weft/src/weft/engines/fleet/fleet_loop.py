@@ -127,7 +127,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
             self._rounds.begin(what, turn)
 
     def spawn(self, what: Coroutine[Any, Any, None]) -> None:
-        """As a task that ends with the engine."""
+        """Run `what` as a task that ends with the engine."""
         self._rounds.spawn(what)
 
     # ---- through the folders

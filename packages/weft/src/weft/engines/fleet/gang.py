@@ -216,7 +216,7 @@ class GangWatch:
 
     @property
     def members(self) -> list[PartWatch]:
-        """The parts whose ranks are those of the attempt."""
+        """Return the parts whose ranks belong to the attempt."""
         return [watch for watch in self.parts if not watch.joining and not watch.released]
 
     @property

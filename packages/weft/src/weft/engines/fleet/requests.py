@@ -161,7 +161,7 @@ def write_gang(gang: Gang) -> dict[str, Any]:
 
 
 def write_part(part: AttemptPart) -> dict[str, Any]:
-    """One part of a gang as JSON has it."""
+    """Write one part of a gang as JSON."""
     return {**asdict(part), "folder": str(part.folder)}
 
 

@@ -87,7 +87,7 @@ class Api:
         self._lock = threading.Lock()
 
     def get(self, path: str, **params: str) -> Object:
-        """One object or list."""
+        """Get one object or a list of objects."""
         return self._ask("GET", path, params)
 
     def create(self, path: str, body: Object, *, dry: bool = False) -> Object:

@@ -32,7 +32,7 @@ class WeftJobs:
         self._tenant = tenant  # of a namespace that no tenant owns
 
     def all(self) -> Sequence[JobObject]:
-        """Of every namespace that can be read now."""
+        """Return the WeftJobs of every namespace that can be read now."""
         return [
             self._read(space, written)
             for space in self._spaces.values()

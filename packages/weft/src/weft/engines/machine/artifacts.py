@@ -128,7 +128,7 @@ class FilesHere:
         return await loop.run_in_executor(self._readers, lambda: self.find(job).list_files())
 
     async def read(self, job: Job, attempt: int, path: str, offset: int) -> FilePiece:  # noqa: ARG002
-        """A piece of one of them."""
+        """Read a piece of one artifact."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._readers, lambda: self.find(job).read_piece(path, offset)

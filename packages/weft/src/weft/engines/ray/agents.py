@@ -169,7 +169,7 @@ class RayManager:
         return self._machines
 
     def check(self, job: Job) -> None:
-        """Nothing beyond what every engine asks for."""
+        """Check nothing beyond what every engine checks."""
 
     async def poll(self) -> Mapping[Key, AttemptObservation]:
         """The state of all attempts, as their runners say."""

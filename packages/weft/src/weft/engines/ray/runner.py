@@ -151,7 +151,7 @@ class Runner:
         return [[*file] for file in files], left_out
 
     def artifact(self, workdir: str, inside: str, path: str, offset: int) -> list[Any] | None:
-        """A piece of one of them, its size and its inode; None if it is not here."""
+        """Read a piece of an artifact, with its size and inode; None if it is not on this node."""
         try:
             return [*self._left_by(workdir, inside).read_piece(path, offset, MOST)]
         except UnknownName:

@@ -141,7 +141,7 @@ class NativeSlurm:
             raise EngineError(f"tenant {tenant!r}: {error.what}", hint=error.hint) from error
 
     async def close(self) -> None:
-        """Jobs go on."""
+        """Close the engine and let its jobs go on."""
 
     async def nodes(self) -> Sequence[Machine]:
         """Return the nodes of the partition, or all that may be seen."""
@@ -257,7 +257,7 @@ class NativeSlurm:
         await self._clients.try_order("scancel", *ids)
 
     async def poll(self) -> Mapping[Key, AttemptObservation]:
-        """One squeue for all."""
+        """Ask Slurm about all jobs with one squeue."""
         whose = () if self._submitters.users else ("-u", getpass.getuser())
         text = await self._clients.ask(*JOBS, *whose)
         tagged = [

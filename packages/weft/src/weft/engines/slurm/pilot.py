@@ -89,7 +89,7 @@ class Pools:
 
 
 def read_pools(text: str) -> Pools:
-    """As they are written in the parameter `nodes`."""
+    """Read the pools that the parameter `nodes` names."""
     tenants: dict[NodeId, str] = {}
     for part in filter(None, text.split("/")):
         tenant, colon, names = part.rpartition(":")

@@ -32,7 +32,7 @@ class Task:
 
     @property
     def vector(self) -> Floats:
-        """In the order of `RESOURCES`."""
+        """Return the amounts in the order of `RESOURCES`."""
         return np.array([self.gpus, self.cpus, self.mem_gb, self.gbps])
 
 
@@ -158,5 +158,5 @@ class Ratios(NamedTuple):
     over_p: float = 0.0
 
     def at(self, w: Any, p: Any) -> Any:
-        """In seconds."""
+        """Return the time in seconds."""
         return self.fixed + self.over_w / w + self.w_over_p * w / p + self.over_p / p

@@ -162,7 +162,7 @@ class Book:
             book.away.pop(job, None)
 
     def tick(self, now: float) -> Out:
-        """Go on with every device for which someone waits."""
+        """Serve every device whose memory a job waits for."""
         out: Out = []
         for device in sorted(self._waited_for() | self._left()):
             if now >= self._device(device).next_at:

@@ -45,7 +45,7 @@ class BookServer:
         self._written = ""
 
     async def serve(self) -> None:
-        """Until SIGTERM or SIGINT."""
+        """Serve until SIGTERM or SIGINT."""
         if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
             self._path.unlink()  # left by one that was killed
         ended, loop = asyncio.Event(), asyncio.get_running_loop()

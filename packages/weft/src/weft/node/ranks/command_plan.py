@@ -203,7 +203,7 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     """The way in which the command is started; `warm`: scripts can be run without a new Python."""
     gpus = len(spec.devices)
     each = not spec.run.pty and starts_per_gpu(spec.run.processes, spec.command, spec.workdir, gpus)
-    alone = None if each else place_of(spec, port)
+    alone = None if each else launch_place(spec, port)
     count = max(gpus, 1) if each else 1
     script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
     if warm and script is not None and not spec.activate and not spec.container:
@@ -234,7 +234,7 @@ def shell_command(shell: str) -> tuple[str, ...]:
     return (shell, "--rcfile", str(SETTINGS)) if Path(shell).name == "bash" else (shell,)
 
 
-def place_of(spec: AttemptSpec, port: int) -> LaunchPlace:
+def launch_place(spec: AttemptSpec, port: int) -> LaunchPlace:
     """The place where the attempt's processes on this node run."""
     gpus = len(spec.devices)
     each = max(gpus, 1)  # a launcher starts one process also where there is no device

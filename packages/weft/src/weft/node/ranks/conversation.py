@@ -166,7 +166,7 @@ MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
 Said = Callable[[RankConnection, FromRank], None]
 
 
-class Conversations:
+class RankListener:
     """All lines that are open; `said_by` is called with what a rank of this attempt says.
 
     What watchers count in its processes goes to `measurer`, what programs measured to `metrics`.
@@ -188,7 +188,7 @@ class Conversations:
         self._budget, self._counts, self._values = (MessageBucket() for _ in range(3))
 
     def listen(self, path: str) -> socket.socket:
-        """A socket that ranks can connect to."""
+        """Open a socket that ranks can connect to."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
         listener.listen(MOST_WAITING)

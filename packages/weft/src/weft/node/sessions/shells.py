@@ -22,7 +22,7 @@ from pathlib import Path
 from weft.base.errors import WireError
 from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import admit
-from weft.node.ranks.command_plan import activate, limits_of, place_of, shell_command
+from weft.node.ranks.command_plan import activate, launch_place, limits_of, shell_command
 from weft.node.ranks.process import rank_environment
 from weft.node.ranks.rank import Rank, start_rank
 from weft.node.sessions.terminal import Terminal
@@ -149,7 +149,7 @@ def start_shell(
     spec: AttemptSpec, folder: Path, group: Path | None, keep: Sequence[int] = ()
 ) -> Rank:
     """A shell with a terminal, in the surroundings of an attempt's processes."""
-    place = place_of(spec, spec.master_port)
+    place = launch_place(spec, spec.master_port)
     env = rank_environment(spec, folder, 0, socket="", port=0, alone=place)
     env = {name: value for name, value in env.items() if name not in OF_THE_JOB}
     env.setdefault("TERM", "xterm-256color")
@@ -220,7 +220,7 @@ class Door:
         self._folder, self._agent, self._secret = folder, agent, secret
         self._inside = 0
 
-    async def keep(self, address: str) -> None:
+    async def serve(self, address: str) -> None:
         """Accept clients that know the secret, until none has connected for a while."""
         server = await asyncio.start_server(self._enter, address, 0, ssl=encryption(keeper=True))
         at = server.sockets[0].getsockname()[:2]  # a name may mean something here alone
@@ -271,7 +271,7 @@ def main(folder: Path, agent: int) -> None:
         return
     given = os.environ.get(DOOR_ADDRESS) or os.environ.get(ADDRESS)
     address = given or str(request["address"])
-    asyncio.run(Door(folder, agent, request["secret"]).keep(address))
+    asyncio.run(Door(folder, agent, request["secret"]).serve(address))
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ class Timeslice:
         return None
 
     def iterations(self, _request: TokenRequest, _now: float, _book: TokenState) -> int:
-        """Until the slice is over."""
+        """Return 0: the member trains until its slice is over."""
         return 0
 
     def leases_to_end(self, now: float, book: TokenState) -> Iterable[Key]:
@@ -279,7 +279,7 @@ DISCIPLINES: dict[str, Callable[..., TokenDiscipline]] = {
 
 
 def discipline(text: str) -> TokenDiscipline:
-    """By name, with parameters as in `timeslice:quantum_s=0.5`."""
+    """Build a discipline by name, with parameters as in `timeslice:quantum_s=0.5`."""
     name, _, rest = text.partition(":")
     if name not in DISCIPLINES:
         close = get_close_matches(name, DISCIPLINES, n=1)
@@ -336,7 +336,7 @@ class Apart:
         return None
 
     def iterations(self, request: TokenRequest, now: float, book: TokenState) -> int:
-        """As the member's group has it."""
+        """Return the iterations that the member's group allows."""
         for own, part in self._parts(book):
             if request.key in part.members:
                 return own.iterations(request, now, part)

@@ -110,7 +110,7 @@ class FittedBeliefs(NoPairs):
         return np.array(units, dtype=float).reshape(len(table), len(kinds))
 
     def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
-        """Rows x configurations, evaluated together; what has not changed is remembered."""
+        """Return goodputs as rows x configurations; what has not changed is not computed again."""
         goodputs = np.full((len(table), len(configs)), np.nan)
         which = same_configs(tuple(configs))
         stale: list[tuple[int, Job, JobBelief]] = []

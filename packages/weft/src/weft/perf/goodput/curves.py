@@ -21,7 +21,7 @@ from weft.perf.goodput.model import (
     Floats,
     SyncCases,
     candidates,
-    steps_of,
+    step_seconds,
 )
 
 Ints = NDArray[np.intp]
@@ -202,7 +202,7 @@ def _work_out(times: Floats, shapes: Sequence[StepShape]) -> Floats:
         columns = zip(*(shape.waits for shape in shapes), strict=True)
         waits = SyncCases(*(np.concatenate(column) for column in columns))
         looked_at = _join([shape.looked_at for shape in shapes])
-    return steps_of(times, waits, looked_at)
+    return step_seconds(times, waits, looked_at)
 
 
 def _join(parts: Sequence[Candidates]) -> Candidates:

@@ -74,7 +74,7 @@ class MeasuredFacts:
     pause_of: Callable[[Job], float] | None = None
 
     def batches(self, job: Job, batch: float) -> Batches:  # noqa: ARG002 - tables say
-        """As the model was measured."""
+        """Return the batch sizes with which the model was measured."""
         model = table_of(self.models, job)
         largest = float(model.max_batch)
         if self.cap_batch:
@@ -82,7 +82,7 @@ class MeasuredFacts:
         return Batches(float(model.init_batch), largest, fixed_batch_of(model, job))
 
     def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
-        """As the model was measured there."""
+        """Return what was measured of the model on this kind of GPU."""
         return table_of(self.models, job).kinds.get(kind)
 
     def most(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:

@@ -126,7 +126,7 @@ class SyncCases(NamedTuple):
         return cls((replicas <= 1)[:, None], apart[:, None], more[:, None])
 
 
-def steps_of(times: Floats, waits: SyncCases, looked_at: Candidates) -> Floats:
+def step_seconds(times: Floats, waits: SyncCases, looked_at: Candidates) -> Floats:
     """Seconds an iteration of every candidate, by the seven parameters of each row.
 
     Infinite where a candidate is not allowed. The same as `_iteration`, with few arrays on the way.

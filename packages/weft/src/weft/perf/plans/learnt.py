@@ -117,7 +117,7 @@ class PlanLaw:
         return passes * forward + sync + update + k.k_swap + moved + k.k_const
 
     def divided_ms(self, plan: Execution, forward: float, nodes: int, per_node: int) -> float:
-        """Of tensor and pipeline parallelism."""
+        """Return the milliseconds that tensor and pipeline parallelism divide."""
         k, tp, pp, dp = self.k, plan.tensor, plan.pipeline, plan.data
         micro = self.batch // dp
         tensor = 32.0 * self.activations * (tp - 1) / tp * micro * self.layers / MI / self.nvlink
@@ -187,7 +187,7 @@ class LearntPlans(Remembering[PlansSeen]):
         return sorted(choices, key=lambda choice: -choice.rate)
 
     def observe(self, job: Job, kind: str, report: Report, attempt: AttemptSource) -> None:
-        """A job told how long its steps take under the plan that it was given, or its own."""
+        """Learn how long a job's steps take under the plan that it was given, or its own."""
         on = attempt.on
         plan = on.plan or job.plans[0].on(on.gpus)
         if plan is None or not report.step_s or not report.batch:

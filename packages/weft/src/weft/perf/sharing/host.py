@@ -65,8 +65,8 @@ class HostLaw:
             speed = min(speed, self.stream / (1.0 - mem_gb / self.data_gb))
         return speed
 
-    def table(self) -> Sensitivity:
-        """On the grid of the published tables."""
+    def sample_grid(self) -> Sensitivity:
+        """Return the law's speeds on the grid of the published tables."""
         return Sensitivity(CPUS, MEM_GB, tuple(tuple(self.at(c, m) for m in MEM_GB) for c in CPUS))
 
 
@@ -75,7 +75,7 @@ def load_shipped() -> Mapping[str, Sensitivity]:
     """The tables of the fitted laws, by model; 1 at 3 cores and 62.5 GB for each GPU."""
     text = files("weft.perf").joinpath("data/host.json").read_text(encoding="utf-8")
     laws = {name: HostLaw(**entry["law"]) for name, entry in json.loads(text).items()}
-    return {name: law.table().relative_to(*FAIR) for name, law in laws.items()}
+    return {name: law.sample_grid().relative_to(*FAIR) for name, law in laws.items()}
 
 
 def read_tables(folder: Path) -> dict[str, Sensitivity]:

@@ -107,7 +107,7 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         return None if own is None else own.pace
 
     def broken_s(self, job: Job) -> float:
-        """As it was last told."""
+        """Return for how many seconds the promise was broken, as last reported."""
         own = self.memory.running.get(job.id)
         return 0.0 if own is None else own.broken_s
 
@@ -116,7 +116,7 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         return self.promised if job.slowdown is None else job.slowdown
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
-        """One and what each neighbour was seen to add."""
+        """Return the slowdown: 1 and what each neighbour was seen to add."""
         added = [self.memory.added.get(_pair(job, other, kind)) for other in beside]
         known = [part for part in added if part is not None]
         return 1.0 + sum(known) if len(known) == len(added) else None

@@ -37,7 +37,7 @@ class Synchronous(NamedTuple):
     batch: float
 
     def speed(self, p: Any, w: Any) -> Any:
-        """On `p` servers and `w` workers."""
+        """Return the speed on `p` servers and `w` workers."""
         return 1.0 / (
             self.t0 * self.batch / w + self.t1 + self.t2 * w / p + self.t3 * w + self.t4 * p
         )
@@ -52,7 +52,7 @@ class Asynchronous(NamedTuple):
     t3: float
 
     def speed(self, p: Any, w: Any) -> Any:
-        """On `p` servers and `w` workers."""
+        """Return the speed on `p` servers and `w` workers."""
         return w / (self.t0 + self.t1 * w / p + self.t2 * w + self.t3 * p)
 
 

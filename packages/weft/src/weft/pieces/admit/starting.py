@@ -46,7 +46,7 @@ class InTurn(Starting):
     overtakes = False
 
     def start(self, view: View, ranking: Ranking, place: Placer) -> Plan:
-        """Until one does not fit."""
+        """Start jobs in their order until one does not fit."""
         return in_turn(view, ranking.rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:

@@ -24,7 +24,7 @@ class RestingOrder:
     __slots__ = ()
 
     def settle(self, view: View, _place: Placer) -> Plan | None:
-        """Nothing to do where no job waits."""
+        """Return an empty plan where no job waits, and None where one does."""
         return None if view.table.waiting else Plan()
 
 
@@ -129,7 +129,7 @@ class Urgency(Keyed):
     admits = "preempt"
 
     def rank(self, view: View) -> Ranking:
-        """By priority, then in order of submission."""
+        """Rank by priority, then by order of submission."""
         key = -view.table.column(Column.PRIORITY)
         return Ranking(key=key)
 

@@ -161,7 +161,7 @@ class HoldTimes:
 
 
 def key_of(model: str, kind: str) -> str:
-    """One string, so that it can be written down."""
+    """Return the key as one string, so that JSON can hold it."""
     return f"{kind}/{model}"
 
 

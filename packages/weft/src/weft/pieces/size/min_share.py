@@ -76,7 +76,7 @@ class Promises:
         self.times, self.free = [now], [gpus]
 
     def copy(self) -> Promises:
-        """One to try things on."""
+        """Return a copy for trials."""
         twin = Promises(self.now, 0, self.slot_s)
         twin.times, twin.free = list(self.times), list(self.free)
         return twin

@@ -102,8 +102,8 @@ class Many:
         blended = Blend(self._lookup, ids, ages.ravel(), self._shrink).index()
         return blended.reshape(ages.shape)
 
-    def blocks(self, levels: Sequence[TraitGroup]) -> list[Block]:
-        """The samples of some groups, in order."""
+    def group_samples(self, levels: Sequence[TraitGroup]) -> list[Block]:
+        """Return the samples of each of these groups, in order."""
         for level in levels:
             self._lookup.number(level.key)
         self._lookup.refresh(self._rings.changed, self._sample)

@@ -244,7 +244,7 @@ class Alike:
             self._fresh = self._state, {}
         known = self._fresh[1]
         if keys not in known:
-            known[keys] = self._single.predict(levels, self._many.blocks(levels), 0.0)
+            known[keys] = self._single.predict(levels, self._many.group_samples(levels), 0.0)
         self._noted[job.id] = known[keys]
 
     def learn(self, ended: Ended) -> None:
@@ -286,7 +286,7 @@ class Alike:
         Ages are scored by what is known when the job ends, short of its own end.
         """
         ages = [a for a in LANDMARKS_S if 0.0 < a < length]
-        blocks = self._many.blocks(levels) if ages else ()
+        blocks = self._many.group_samples(levels) if ages else ()
         predicted = {age: self._single.predict(levels, blocks, age) for age in ages}
         if noted is not None:
             predicted = {0.0: noted, **predicted}

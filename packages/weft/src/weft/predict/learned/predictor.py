@@ -368,7 +368,7 @@ class Forest(NamedTuple):
 
     @classmethod
     def load(cls, saved: Any) -> Forest:
-        """From plain values, as `fit` gives them."""
+        """Load a model from plain values, as `fit` returns them."""
         read = (np.intp, float, np.intp, np.intp, np.intp, float)
         trees = tuple(
             tuple(

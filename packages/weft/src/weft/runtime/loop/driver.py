@@ -292,7 +292,7 @@ class Driver:
         return self._clock.now
 
     def job(self, job: JobId) -> JobStatus:
-        """One job, ended or not."""
+        """Return one job, ended or not."""
         return status_of(find_record(self.ledger, job), self.scheduler.state)
 
     def jobs(self) -> list[JobStatus]:

@@ -254,7 +254,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         return None if job in self.done else self.live.get(job)
 
     def set(self, job: JobId, /, **changes: Any) -> None:
-        """Another record of a job that is in memory."""
+        """Change fields of the record of a job that is in memory."""
         self.live[job] = record = replace(self.live[job], **changes)
         self._note_touched(record)
 

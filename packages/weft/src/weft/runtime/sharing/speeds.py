@@ -24,7 +24,7 @@ Predict = Callable[[JobId, frozenset[JobId]], float | None]
 
 
 def predict_nothing(job: JobId, others: frozenset[JobId]) -> float | None:  # noqa: ARG001 - as others take
-    """Nothing is remembered."""
+    """Predict no speed: None."""
     return None
 
 

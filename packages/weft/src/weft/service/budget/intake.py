@@ -251,7 +251,7 @@ class RequestBudget:
 
     @classmethod
     def of(cls, limits: TenantLimits) -> RequestBudget:
-        """As the service was configured."""
+        """Return the limits that the service was configured with."""
         header, body = int(limits.header_kib * KIB), int(limits.body_mib * MIB)
         return cls(header, body, limits.body_s)
 

@@ -74,7 +74,7 @@ class _Measured(Coroutine[Any, Any, Any]):
         self.__name__, self.__qualname__ = work.__name__, work.__qualname__
 
     def send(self, value: Any, /) -> Any:
-        """Go on, until it waits again."""
+        """Send `value` to the coroutine, which runs until it waits again."""
         return self._step(self._work.send, value)
 
     def throw(self, *error: Any) -> Any:

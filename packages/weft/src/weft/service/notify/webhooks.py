@@ -51,7 +51,7 @@ class StateChange:
     notify: tuple[str, ...] = ()
 
     def body(self) -> dict[str, Any]:
-        """As it is sent."""
+        """Return the body of the request."""
         job = plain(self.job)
         return {"event": self.event, "state": self.state, "reason": self.reason, "job": job}
 
@@ -361,7 +361,7 @@ def as_json(seq: int, at: float, change: StateChange) -> bytes:
 
 
 def as_slack(change: StateChange) -> bytes:
-    """One line, as Slack, Mattermost and others take it."""
+    """Return the message as one line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
     name = f"*{_escape(change.job.name)}* {_verb(change)} {change.state}"
     reason = f": {_escape(change.reason)}" if change.reason else ""

@@ -303,7 +303,7 @@ def metric_columns() -> list[MetricColumn]:
 def tell_never(
     never: Mapping[str, Sequence[never_starts.StuckJobs]],
 ) -> dict[str, list[NeverStarts]]:
-    """By side, as it is answered."""
+    """Return what never happens, by side, as the API answers it."""
     return {
         label: [
             NeverStarts(count=starts.count, because=starts.because, jobs=[*starts.jobs])

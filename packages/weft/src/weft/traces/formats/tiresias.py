@@ -40,7 +40,7 @@ def load_muri(files: Sequence[TraceFile], _: Options) -> TraceDraft:
 
 
 def load_chronus(files: Sequence[TraceFile], _: Options) -> TraceDraft:
-    """Seconds; deadlines for SLO jobs, the lowest tier for best-effort ones."""
+    """Read a Chronus trace: deadlines for SLO jobs, the lowest tier for best-effort jobs."""
     return _load(files, "", 1.0)
 
 

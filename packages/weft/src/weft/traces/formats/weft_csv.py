@@ -41,7 +41,7 @@ def sniff(sample: FileSample) -> bool:
 
 
 def load(files: Sequence[TraceFile], options: Options) -> TraceDraft:
-    """One or more files of our CSV."""
+    """Read one or more files of our CSV."""
     draft = TraceDraft()
     for file in files:
         table = TraceTable(file)

@@ -81,7 +81,7 @@ WORKERS = (2, 3, 4, 6, 8, 12)
 
 
 def describe_traffic(model: str) -> Traffic:
-    """One iteration of a model of CASSINI's."""
+    """Describe the traffic of one iteration of a model of CASSINI's."""
     iteration_ms, phases, pattern = MODELS[model]
     shape = tuple(TrafficPhase(start / 1e3, length / 1e3, gbps) for start, length, gbps in phases)
     sending = sum(phase.seconds for phase in shape)

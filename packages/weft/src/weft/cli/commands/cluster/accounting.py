@@ -243,7 +243,7 @@ def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
 
 
 def build_used_table(accounts: Accounts, width: int) -> Any:
-    """One row per tenant."""
+    """Build the table of used GPU time, one row per tenant."""
     from weft.cli.view import words
     from weft.cli.view.tables import TableColumn, fit_columns
     from weft.report.units import percent

@@ -107,7 +107,7 @@ class Show:
         self.good = True
 
     def play(self) -> None:
-        """Until every job has ended."""
+        """Show the jobs until every one has ended."""
         from weft.cli.view.screen import repeat
 
         if self._attended:

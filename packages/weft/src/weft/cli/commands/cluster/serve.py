@@ -14,7 +14,7 @@ import typer
 from weft.cli.options.serve import ServeOptions
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
-from weft_client.own_state import HERE, address_in, running_url, state_folder, user_folder
+from weft_client.own_state import HERE, publish_address, running_url, state_folder, user_folder
 
 if TYPE_CHECKING:
     from weft.app.serve.standby import Standby
@@ -125,7 +125,7 @@ def serve(
             def ready(url: str) -> None:
                 if turn is not None:
                     turn.release()
-                address.enter_context(address_in(folder, url))
+                address.enter_context(publish_address(folder, url))
                 announce(url, folder, named=options.state is not None)
 
             run(settings, ready=ready, invite=announce_joining)

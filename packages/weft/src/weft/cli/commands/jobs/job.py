@@ -171,7 +171,7 @@ def job(
 
 
 def describe_event(event: dict[str, Any], job: str) -> str:
-    """One event of a job in one line."""
+    """Describe one event of a job in one line."""
     from weft.cli.view import words
 
     name = str(event.get("event", ""))

@@ -60,7 +60,7 @@ class Counter:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Nothing has been counted in this process."""
+        """Begin from zero, as in a process that has counted nothing."""
         self.steps, self.unit, self.at = 0, "", 0.0
         self.data_s, self.loads = 0.0, False
         self.own_s, self.own_steps = 0.0, 0

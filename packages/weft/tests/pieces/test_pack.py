@@ -321,5 +321,5 @@ def test_where_many_wait_ranking_the_first_of_them_decides_the_same(
         return list(plan.changes.items())
 
     order = view.ranked(key)
-    assert changes(pack_by(view, key)) == changes(pack(view, order))
+    assert changes(pack_by(view, key)) == changes(pack(view, order, key=key))
     assert changes(backfill_by(view, key)) == changes(backfill(view, order))

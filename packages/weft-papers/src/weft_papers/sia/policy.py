@@ -124,8 +124,9 @@ class Sia:
         """Return the worth of each size to each row: lambda less its weight, or -inf."""
         units = self._units(view, configs)
         goodput = self._goodputs(view, configs, units)
+        least = np.array([job.demand.min for job in view.table.jobs], dtype=float)[:, None]
         level = np.empty_like(goodput)
-        fill_levels(goodput, units, level, held, self._restart_factor(view))
+        fill_levels(goodput, np.maximum(units, least), level, held, self._restart_factor(view))
         weight = self._weigh(level)
         worth = self.penalty - weight if self.p < 0 else weight - self.penalty
         return np.where(goodput > 0.0, worth, -np.inf)

@@ -87,11 +87,13 @@ def seen(
     now: float = 120.0,
     restoring: tuple[int, ...] = (),
     since: float = 0.0,
+    demands: Sequence[Demand] = (),
 ) -> View:
     """A view of as many jobs as the matrix has rows, some of them running since they came."""
     state = State(cluster)
     for row in range(len(matrix)):
-        state.fold(since, Submitted(Job(JobId(f"j{row}"), since, demand=Demand(1, 1, 64))))
+        demand = demands[row] if demands else Demand(1, 1, 64)
+        state.fold(since, Submitted(Job(JobId(f"j{row}"), since, demand=demand)))
     running = {JobId(f"j{row}"): on for row, on in (held or {}).items()}
     state.fold(since, Decided(1, running))
     for row in held or {}:
@@ -213,6 +215,29 @@ def test_a_job_that_did_nothing_but_restart_stays_where_it_is() -> None:
     plan = Sia().decide(view)
 
     assert not plan.changes
+
+
+def test_a_job_of_one_size_is_worth_all_its_gpus() -> None:
+    # On its slowest kind a job counts as the least GPUs that it takes, and twice that where it is
+    # twice as fast: weights 4 ** -0.5 and 8 ** -0.5.
+    rates, rigid = np.array([[0.0, 0.0, 0.0, 0.0, 3.0], [0.0, 1.0, 0.0, 2.0, 0.0]]), (4, 2)
+    view = seen(rates, demands=[Demand(gpus) for gpus in rigid])
+
+    values = weights(AuthorsSia(), view, [-1, -1])
+
+    assert values[0, 4] == pytest.approx(0.5)
+    assert values[1, [1, 3]] == pytest.approx([0.71, 0.5])
+
+
+def test_a_gang_is_served_before_as_many_single_gpus() -> None:
+    # Served, the gang is worth 1.1 - 4 ** -0.5 = 0.6, and four jobs of a GPU 4 * (1.1 - 1) = 0.4.
+    one = parse_cluster("1x4:b")
+    asked = [Demand(1)] * 4 + [Demand(4)]
+    view = seen(np.full((5, 3), np.nan), one, demands=asked)
+
+    held = sizes(view, Sia().decide(view))
+
+    assert held == {"j4": Config("b", 1, 4)}
 
 
 # ---- 9.2 and 9.3

@@ -10,13 +10,14 @@ Deviations  GPUs are counted by kind and then placed, not searched node by node;
             memory go in proportion. A speed is normalised by the job's best. Guaranteed jobs start
             in order of submission, others by slope; a waiting job without a guarantee never stops
             another altogether. A job that placement moves, as it is, to make room pays a restart,
-            which its gate does not count. Jobs are not shrunk in the authors' code, which also
-            starts the least sensitive first.
+            which its gate does not count. A running job moves to idle GPUs of a kind that is faster
+            for it; the paper's cluster has one kind. Jobs are not shrunk in the authors' code,
+            which also starts the least sensitive first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -77,7 +78,7 @@ class Rubick:
             return Plan()
         firm = np.flatnonzero(~self._movable(view)).tolist()
         plan = place_plans(view, self.choose_sizes(view).wanted, firm)
-        other = [job for job, to in plan.changes.items() if _is_other(view.holds(job), to)]
+        other = [job for job, to in plan.changes.items() if _is_other(view, view.holds(job), to)]
         return replace(plan, memory=_count(view, other))
 
     def choose_sizes(self, view: View) -> Sizes:
@@ -106,9 +107,12 @@ class Rubick:
         return movable & view.preemptible() & ~view.restoring()
 
 
-def _is_other(was: Allocation | None, to: Allocation | None) -> bool:
-    """Return true if a running job stops, or gets another number of GPUs or another plan."""
-    return was is not None and (to is None or (was.gpus, was.plan) != (to.gpus, to.plan))
+def _is_other(view: View, was: Allocation | None, to: Allocation | None) -> bool:
+    """Return true if a running job stops, or gets other kinds or numbers of GPUs or a new plan."""
+    if was is None or to is None:
+        return was is not None
+    kind = view.cluster.kind_of
+    return (kind(was), was.gpus, was.plan) != (kind(to), to.gpus, to.plan)
 
 
 def _is_resized(view: View, job: JobId, on: Allocation, wanted: Mapping[int, Config]) -> bool:
@@ -211,29 +215,41 @@ class _Rungs:
         return flattest
 
     def _step(self, row: int, by: int) -> None:
-        kind, rung = self.at.pop(row)
-        ladder = self.ladders[row][kind]
-        self.free[kind] += ladder.gpus(rung) - ladder.gpus(rung + by)
-        if rung + by >= 0:
-            self.at[row] = kind, rung + by
+        kind, rung = self.at[row]
+        self._stand(row, kind, rung + by)
+
+    def _stand(self, row: int, kind: str, rung: int) -> None:
+        """On another rung, maybe of another kind; below the first, on none."""
+        was, before = self.at.pop(row)
+        self.free[was] += self.ladders[row][was].gpus(before)
+        self.free[kind] -= self.ladders[row][kind].gpus(rung)
+        if rung >= 0:
+            self.at[row] = kind, rung
 
     def grow(self) -> None:
-        """Give what is left to the steepest steps up."""
+        """Give what is left to the steepest steps up, or over to a kind that is faster."""
         while True:
-            steps = [
-                (self.ladders[row][kind].slope(rung, rung + 1), -row)
-                for row, (kind, rung) in self.at.items()
-                if self._can_step(row, kind, rung)
-            ]
+            steps = [step for row in self.at for step in self._steps(row)]
             if not steps:
                 return
-            self._step(-max(steps)[1], 1)
+            _, row, kind, rung = max(steps)
+            self._stand(-row, kind, rung)
 
-    def _can_step(self, row: int, kind: str, rung: int) -> bool:
-        ladder = self.ladders[row][kind]
-        if rung + 1 >= len(ladder.sizes):
-            return False
-        return ladder.gpus(rung + 1) - ladder.gpus(rung) <= self.free[kind]
+    def _steps(self, row: int) -> Iterator[tuple[float, int, str, int]]:
+        """What a row gains for each GPU it takes, less its number, and the rung it leads to."""
+        at, rung = self.at[row]
+        for kind, ladder in self.ladders[row].items():
+            if kind == at:
+                if rung + 1 < len(ladder.sizes) and self._fits(kind, ladder, rung, rung + 1):
+                    yield ladder.slope(rung, rung + 1), -row, kind, rung + 1
+                continue
+            speed = self.ladders[row][at].speeds[rung]
+            for to in range(max(ladder.least, 0), len(ladder.sizes)):
+                if ladder.speeds[to] > ALIKE * speed and self._fits(kind, ladder, -1, to):
+                    yield (ladder.speeds[to] - speed) / ladder.gpus(to), -row, kind, to
+
+    def _fits(self, kind: str, ladder: SizeLadder, low: int, high: int) -> bool:
+        return ladder.gpus(high) - ladder.gpus(low) <= self.free[kind]
 
 
 # ---- Sensitivity curves: how fast the best plan of a job is on more and more GPUs of a kind

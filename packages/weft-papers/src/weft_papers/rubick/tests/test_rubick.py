@@ -482,3 +482,64 @@ def test_a_job_that_makes_room_as_it_is_was_not_changed() -> None:
     assert len(view.after(plan)) == 3
     assert len(moved) == 1
     assert plan.memory == RubickMemory()
+
+
+# ---- Kinds: running jobs move to idle GPUs of a kind that is faster for them
+
+
+def kinds_after(
+    seconds: dict[str, tuple[float, float]], new: int, *, changes: int = 0, gpus: int = 1
+) -> dict[str, str]:
+    """The kind that each model's job holds after a decision; each runs on `old`, `new` is idle.
+
+    Seconds of a step are by model, on the old kind and on the new one.
+    """
+    plan = Execution(gpus, zero=2)
+    rows = [
+        Measured(model, kind, plan, 1, gpus, took)
+        for model, both in seconds.items()
+        for kind, took in zip(("old", "new"), both, strict=True)
+    ]
+    table = PlanTable(rows, dict.fromkeys(seconds, 12), restart_cost=12.0)
+    machines = parse_cluster(f"{len(seconds)}x{gpus}:old+1x{new}:new")
+    old = [node for node in machines.nodes if node.kind == "old"]
+    jobs = [replace(loose(model, gpus), demand=Demand(gpus)) for model in seconds]
+    state = State(machines)
+    for job, node in zip(jobs, old, strict=True):
+        held = Allocation((Slice(node.id, tuple(range(gpus))),), plan=plan)
+        for event in (Submitted(job), Decided(1, {job.id: held}), Started(job.id, 1)):
+            state.fold(0.0, event)
+    known = Knowledge(beliefs=OwnPlans(table), plans=KnownPlans(table))
+    memory = RubickMemory({job.id: changes for job in jobs if changes})
+    view = View(1000.0, state.table, machines, state.free, known, memory=memory)
+
+    decided = Rubick().decide(view)
+
+    after = {str(job): machines.kind_of(on) for job, on in view.after(decided).items()}
+    moved = {JobId(job): changes + 1 for job, kind in after.items() if kind == "new"}
+    assert decided.memory == RubickMemory({**memory.changes, **moved})
+    return after
+
+
+@pytest.mark.parametrize(("new_s", "kind"), [(0.1, "new"), (0.985, "new"), (0.995, "old")])
+def test_a_job_moves_to_idle_gpus_of_a_kind_that_is_faster(new_s: float, kind: str) -> None:
+    assert kinds_after({"slow": (1.0, new_s)}, 1) == {"slow": kind}
+
+
+def test_a_move_to_another_kind_is_a_change_like_any_other() -> None:
+    # A restart costs 12 s: two are 2.4 % of 1,000 s and three 3.6 %.
+    assert kinds_after({"slow": (1.0, 0.1)}, 1, changes=2) == {"slow": "new"}
+    assert kinds_after({"slow": (1.0, 0.1)}, 1, changes=3) == {"slow": "old"}
+
+
+def test_the_faster_kind_goes_to_who_gains_most_by_it() -> None:
+    # The first loses half of its best speed where it is, the second nine tenths.
+    seconds = {"first": (1.0, 0.5), "second": (1.0, 0.1)}
+
+    assert kinds_after(seconds, 1) == {"first": "old", "second": "new"}
+    assert kinds_after(seconds, 2) == {"first": "new", "second": "new"}
+
+
+def test_a_job_stays_where_the_faster_kind_has_too_few_gpus() -> None:
+    assert kinds_after({"pair": (1.0, 0.1)}, 1, gpus=2) == {"pair": "old"}
+    assert kinds_after({"pair": (1.0, 0.1)}, 2, gpus=2) == {"pair": "new"}

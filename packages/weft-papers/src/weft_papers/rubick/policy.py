@@ -216,10 +216,10 @@ class _Rungs:
 
     def _step(self, row: int, by: int) -> None:
         kind, rung = self.at[row]
-        self._stand(row, kind, rung + by)
+        self._move(row, kind, rung + by)
 
-    def _stand(self, row: int, kind: str, rung: int) -> None:
-        """On another rung, maybe of another kind; below the first, on none."""
+    def _move(self, row: int, kind: str, rung: int) -> None:
+        """Put a row on another rung, maybe of another kind; below the first it stops."""
         was, before = self.at.pop(row)
         self.free[was] += self.ladders[row][was].gpus(before)
         self.free[kind] -= self.ladders[row][kind].gpus(rung)
@@ -233,10 +233,10 @@ class _Rungs:
             if not steps:
                 return
             _, row, kind, rung = max(steps)
-            self._stand(-row, kind, rung)
+            self._move(-row, kind, rung)
 
     def _steps(self, row: int) -> Iterator[tuple[float, int, str, int]]:
-        """What a row gains for each GPU it takes, less its number, and the rung it leads to."""
+        """Steps of a row: its gain for each GPU it takes, less the row's number, and the rung."""
         at, rung = self.at[row]
         for kind, ladder in self.ladders[row].items():
             if kind == at:

@@ -231,9 +231,9 @@ def test_a_job_of_one_size_is_worth_all_its_gpus() -> None:
 
 def test_a_gang_is_served_before_as_many_single_gpus() -> None:
     # Served, the gang is worth 1.1 - 4 ** -0.5 = 0.6, and four jobs of a GPU 4 * (1.1 - 1) = 0.4.
-    one = parse_cluster("1x4:b")
+    cluster = parse_cluster("1x4:b")
     asked = [Demand(1)] * 4 + [Demand(4)]
-    view = seen(np.full((5, 3), np.nan), one, demands=asked)
+    view = seen(np.full((5, 3), np.nan), cluster, demands=asked)
 
     held = sizes(view, Sia().decide(view))
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pages import REFERENCE, link, page_of
@@ -13,8 +14,9 @@ from pages import REFERENCE, link, page_of
 from weft.app.catalogue import TaxonomyEntry, read_entries, stand_there
 from weft.core.plan.taxonomy import QUESTIONS, Taxonomy, tags_of
 from weft.core.spec.registry import ROLES, find
+from weft.report.units import duration, number
 
-LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league.json"
+LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league" / "results.json"
 NEEDS = (
     (
         "The lengths of jobs are unknown",
@@ -69,18 +71,38 @@ NEEDS = (
         "These policies use losses or the worth of results.",
     ),
 )
-COLUMNS = (
-    ("avg_jct_h", "avg JCT (h)"),
-    ("p99_jct_h", "p99 (h)"),
-    ("makespan_h", "makespan (h)"),
-    ("worst_ftf", "worst FTF"),
-    ("restarts_per_job", "restarts"),
-    ("decide", "decision (x fifo)"),
-)
+FELT = {
+    "avg_jct_h": "average completion time",
+    "avg_queue_h": "mean wait",
+    "p95_queue_h": "p95 wait",
+    "short_queue_h": "wait of short jobs",
+    "slowdown_10s": "bounded slowdown, 10 s",
+    "slowdown_10min": "bounded slowdown, 10 min",
+    "worst_ftf": "worst finish-time fairness",
+    "gpu_hours_wasted": "GPU-hours wasted",
+}
+KINDS_OF_JOBS = {
+    "Gangs of a fixed size": (
+        "venus",
+        "earth",
+        "saturn",
+        "uranus",
+        "philly",
+        "pai",
+        "itp",
+        "seren",
+        "kalos",
+    ),
+    "Jobs that change size and batch, three kinds of GPU": ("pollux",),
+    "GPUs of different speed": ("gavel",),
+    "Jobs that could share a GPU": ("colocated",),
+}
+BEST = 3  # policies per cell
+LAST = "weft, alike"  # the last entry to play: a workload that has it is complete
 
 
 def which_policy_page(made: str) -> str:
-    """Sections by need, the whole table, and the league."""
+    """Sections by what people feel and by need, and the whole table."""
     lines = [
         made,
         "# Which policy should I use?\n",
@@ -94,8 +116,8 @@ def which_policy_page(made: str) -> str:
         "alike `astraea` or `gandiva_fair`. Then compare on",
         "your own jobs: [compare policies](../how-to/compare-policies.md). What no policy does as",
         "a whole can be [composed](../how-to/compose-a-policy.md).\n",
-        "## By need\n",
     ]
+    lines += [*_by_feeling(), "## By need\n"]
     for heading, tag, text in NEEDS:
         policies = stand_there(read_entries("policy"), (tag,))
         if policies:
@@ -110,7 +132,7 @@ def which_policy_page(made: str) -> str:
         "Parts of [compositions](../how-to/compose-a-policy.md): `compose:order=las,size=sia`.\n",
     ]
     parts = [part for role in ROLES for part in read_entries(role)]
-    lines += [*_table(parts, role=True), *_league()]
+    lines += _table(parts, role=True)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -173,43 +195,65 @@ def _name(entry: TaxonomyEntry, link: bool, role: bool) -> str:
     return f"`{entry.kind}={entry.name}`" if role else f"`{entry.name}`"
 
 
-def _league() -> Iterator[str]:
-    if not LEAGUE.is_file():
-        return
-    yield "\n## League\n"
+def _by_feeling() -> Iterator[str]:
+    """The best policies by each measure, for each kind of jobs that the league has."""
+    results = json.loads(LEAGUE.read_text())
+    yield "## By what people feel\n"
     yield (
-        "All policies with their defaults on four workloads (a smaller search for `pollux`, longer "
-        "rounds for `pollux`, `sia`, `slaq` and `smd`), by "
-        "average completion time. Decision times are medians over those of `fifo` in the same run. "
-        "What it had to know is what it reads beyond what every scheduler sees; `oracle` means "
-        "that the policy knew true remaining times. No policy is best everywhere, and a "
-        "workload says "
-        "little about a policy that it was not made for.\n"
+        "Averages of completion times hide waits, since long jobs make up most of them. The best "
+        "policies of [the league](league.md) by each measure, among those that are told no true "
+        "lengths and end all jobs, with means over its workloads and seeds; policies within "
+        "0.5 % of each other share a place. *Bound* is what "
+        "[no schedule can beat](../explanation/bounds.md) unless jobs share GPUs. *True lengths* "
+        "is the best that any policy reaches that knows them.\n"
     )
-    yield "```console\npython -m benchmarks.league\n```\n"
-    known = {entry.name: entry.words("knowledge") for entry in read_entries("policy")}
-    for match in json.loads(LEAGUE.read_text()):
-        load = f", load {match['load']:g}" if match["load"] else ""
-        yield (
-            f"### {match['workload']}: {match['what']}\n\n{match['jobs']} jobs on "
-            f"`{match['cluster']}`{load}.\n"
-        )
-        yield "| policy | " + " | ".join(title for _, title in COLUMNS) + " | had to know |"
-        yield "|---" + "|---:" * len(COLUMNS) + "|---|"
-        rows = match["rows"]
-        played = sorted((n for n in rows if "cannot" not in rows[n]), key=lambda n: _jct(rows[n]))
-        for spec in played:
-            row, name = rows[spec], spec.partition(":")[0]
-            cells = " | ".join(f"{row[key]:g}" if key in row else "" for key, _ in COLUMNS)
-            predictor = f" ({row['predictor']})" if row["predictor"] != "none" else ""
-            yield f"| {linked(name)} | {cells} | {known.get(name, '')}{predictor} |"
-        for spec in (n for n in rows if "cannot" in rows[n]):
-            yield f"\n`{spec}` cannot play here: {rows[spec]['cannot']}."
-        yield ""
+    for kind, workloads in KINDS_OF_JOBS.items():
+        played = [name for name in workloads if LAST in results["rows"].get(name, ())]
+        if played:
+            yield f"### {kind}\n\nWorkloads: {', '.join(played)}.\n"
+            yield from _felt_table(results, played)
+            yield ""
 
 
-def _jct(row: dict[str, Any]) -> float:
-    return float(row["avg_jct_h"])
+def _felt_table(results: dict[str, Any], played: list[str]) -> Iterator[str]:
+    entries = set.intersection(*(set(results["rows"][name]) for name in played))
+    rows = {e: [results["rows"][name][e] for name in played] for e in sorted(entries)}
+    whole = {
+        e: r for e, r in rows.items() if all("failed" in x and not any(x["failed"]) for x in r)
+    }
+    told = {e for e, r in whole.items() if r[0]["predictor"].startswith("oracle")}
+    yield "| people feel | best policies | `weft` | true lengths | bound |"
+    yield "|---|---|--:|--:|--:|"
+    for measure, title in FELT.items():
+        means = {e: fmean(v for x in r for v in x[measure]) for e, r in whole.items()}
+        blind = {e: value for e, value in means.items() if e not in told}
+        bounds = [results["matches"][name]["bounds"].get(measure) for name in played]
+        known = [value for values in bounds for value in values or ()]
+        bound = _written(measure, fmean(known)) if all(bounds) else ""
+        cells = [_best(measure, blind), _written(measure, means["weft"])]
+        cells.append(_written(measure, min(means[e] for e in told)) if told else "")
+        yield f"| {title} | {' | '.join(cells)} | {bound} |"
+
+
+def _best(measure: str, means: dict[str, float]) -> str:
+    """The first few policies with their values; those that hardly differ stand together."""
+    places: list[tuple[float, list[str]]] = []
+    for name, value in sorted(means.items(), key=lambda item: (item[1], item[0])):
+        if places and value <= places[-1][0] * 1.005:
+            places[-1][1].append(name)
+        else:
+            places.append((value, [name]))
+    return "; ".join(f"{_few(names)} {_written(measure, value)}" for value, names in places[:BEST])
+
+
+def _few(names: list[str]) -> str:
+    """A few names, and how many more there are."""
+    shown = ", ".join(f"`{name}`" for name in names[:BEST])
+    return f"{shown} and {len(names) - BEST} more" if len(names) > BEST else shown
+
+
+def _written(measure: str, value: float) -> str:
+    return duration(value) if measure.endswith("_h") else number(value)
 
 
 STYLE = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from math import inf, isinf
@@ -10,20 +10,40 @@ from math import inf, isinf
 from weft.bounds.average import BoundedJob
 
 Held = list[tuple[float, float, str, float]]  # begin, end, kind and GPUs of what is placed
+Goal = Callable[[BoundedJob, float, float], float]  # of a job, its wait and its whole time
+
+SHORTEST = 2.0
 
 
-def best_without_stops(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> float:
-    """The least sum of completion times minus submissions, where a job runs once and as one size.
+def whole_time(job: BoundedJob, waited: float, took: float) -> float:
+    """From submission to end."""
+    return took
+
+
+def wait(job: BoundedJob, waited: float, took: float) -> float:
+    """What of that is without GPUs."""
+    return waited
+
+
+def slowdown(job: BoundedJob, waited: float, took: float) -> float:
+    """The same over the length of the job, which counts as 2 s at least; 1 or more."""
+    return max(took / max(job.length, SHORTEST), 1.0)
+
+
+def best_without_stops(
+    jobs: Sequence[BoundedJob], gpus: Mapping[str, int], goal: Goal = whole_time
+) -> float:
+    """The least sum of a goal that never falls in time, where a job runs once and as one size.
 
     Branch and bound over the orders in which jobs take the earliest place that is left: one of
     them gives a best schedule.
     """
-    shortest = [min(seconds for _, _, seconds in job.options) for job in jobs]
+    least = [min(goal(job, 0.0, seconds) for _, _, seconds in job.options) for job in jobs]
     best = inf
 
     def place(left: frozenset[int], held: Held, flow: float) -> None:
         nonlocal best
-        if flow + sum(shortest[i] for i in left) >= best:
+        if flow + sum(least[i] for i in left) >= best:
             return
         if not left:
             best = flow
@@ -36,7 +56,8 @@ def best_without_stops(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> f
                     choices.append((start + seconds - jobs[i].submitted, i, start, kind, size))
         for took, i, start, kind, size in sorted(choices):
             end = jobs[i].submitted + took
-            place(left - {i}, [*held, (start, end, kind, size)], flow + took)
+            cost = goal(jobs[i], start - jobs[i].submitted, took)
+            place(left - {i}, [*held, (start, end, kind, size)], flow + cost)
 
     place(frozenset(range(len(jobs))), [], 0.0)
     return best
@@ -53,15 +74,15 @@ def _earliest(held: Held, since: float, seconds: float, kind: str, room: float) 
     raise AssertionError("after the last end all is free")
 
 
-def best_with_stops(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> float:
+def best_with_stops(
+    jobs: Sequence[BoundedJob], gpus: Mapping[str, int], goal: Goal = whole_time
+) -> float:
     """The same where jobs may stop, move and change their size at each whole second, for free."""
-    horizon = max(job.submitted for job in jobs) + sum(
-        max(seconds for _, _, seconds in job.options) for job in jobs
-    )
+    horizon = max(job.submitted for job in jobs) + sum(job.longest for job in jobs)
 
     @cache
-    def least(at: int, left: tuple[Fraction, ...]) -> float:
-        """Of the flow from here, by the parts of jobs that are left."""
+    def least(at: int, left: tuple[Fraction, ...], waited: tuple[int, ...]) -> float:
+        """Of the goal from here, by the parts of jobs that are left and what they waited."""
         if not any(left):
             return 0.0
         if at > horizon:
@@ -69,17 +90,24 @@ def best_with_stops(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> floa
         here = [i for i, part in enumerate(left) if part and jobs[i].submitted <= at]
         best = inf
         for chosen in _side_by_side(jobs, here, dict(gpus)):
-            after, flow = list(left), 0.0
-            for i in here:
-                part = Fraction(1, int(chosen[i])) if i in chosen else Fraction(0)
-                flow += float(left[i] / part) if 0 < left[i] <= part else 1.0
-                after[i] = max(left[i] - part, Fraction(0))
             if here and not chosen:
                 continue
-            best = min(best, flow + least(at + 1, tuple(after)))
+            after, since, cost = list(left), list(waited), 0.0
+            for i in here:
+                if i not in chosen:
+                    since[i] += 1
+                    continue
+                part = Fraction(1, int(chosen[i]))
+                if left[i] <= part:
+                    took = at + float(left[i] / part) - jobs[i].submitted
+                    cost += goal(jobs[i], float(waited[i]), took)
+                after[i] = max(left[i] - part, Fraction(0))
+            # What ended jobs waited makes no difference any more.
+            kept = tuple(s if a else 0 for s, a in zip(since, after, strict=True))
+            best = min(best, cost + least(at + 1, tuple(after), kept))
         return best
 
-    flow = least(0, (Fraction(1),) * len(jobs))
+    flow = least(0, (Fraction(1),) * len(jobs), (0,) * len(jobs))
     assert not isinf(flow)
     return flow
 

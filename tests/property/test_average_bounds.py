@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.exact_schedule import best_with_stops, best_without_stops
+from tests.exact_schedule import (
+    SHORTEST,
+    Goal,
+    best_with_stops,
+    best_without_stops,
+    slowdown,
+    wait,
+    whole_time,
+)
 from tests.examples import examples
 
 import weft
-from weft.bounds.average import BoundedJob, bound_average
+from weft.bounds.average import BoundedJob, bound_average, bound_slowdown, bound_wait
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 
@@ -36,8 +44,21 @@ def workloads(draw: Any, most: int, kinds: int = 2) -> tuple[list[BoundedJob], d
             options.append((kind, float(size), float(draw(st.integers(1, 3)))))
             if size < gpus[kind] and draw(st.booleans()):  # faster on more, in proportion or less
                 options.append((kind, size + 1.0, float(draw(st.integers(1, 3)))))
-        jobs.append(BoundedJob(float(draw(st.integers(0, 4))), tuple(options)))
+        length = draw(st.sampled_from([seconds for _, _, seconds in options]))
+        jobs.append(BoundedJob(float(draw(st.integers(0, 4))), tuple(options), length))
     return jobs, gpus
+
+
+def least_sum(goal: Goal, jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> float:
+    """The bound of a goal."""
+    if goal is whole_time:
+        return bound_average(jobs, gpus).best * len(jobs)
+    if goal is wait:
+        return bound_wait(jobs, gpus) * len(jobs)
+    return bound_slowdown(jobs, gpus, SHORTEST) * len(jobs)
+
+
+GOALS = (whole_time, wait, slowdown)
 
 
 @given(workloads(most=4))
@@ -49,7 +70,8 @@ def test_no_bound_is_above_the_best_schedule_with_stops(
     bound = bound_average(jobs, gpus)
 
     assert bound.best >= max(bound.alone, bound.srpt, bound.busy) * (1.0 - EXACT)
-    assert bound.best * len(jobs) <= best_with_stops(jobs, gpus)
+    for goal in GOALS:
+        assert least_sum(goal, jobs, gpus) <= best_with_stops(jobs, gpus, goal), goal
 
 
 @given(workloads(most=8))
@@ -59,7 +81,8 @@ def test_no_bound_is_above_the_best_schedule_without_stops(
 ) -> None:
     jobs, gpus = drawn
 
-    assert bound_average(jobs, gpus).best * len(jobs) <= best_without_stops(jobs, gpus)
+    for goal in GOALS:
+        assert least_sum(goal, jobs, gpus) <= best_without_stops(jobs, gpus, goal), goal
 
 
 @given(workloads(most=5, kinds=1))
@@ -82,6 +105,11 @@ def test_no_policy_is_below_the_best_schedule_nor_that_below_the_bound(
         took = result.mean(policy, "avg_jct_h") * 3600.0 / UNIT_S
         assert took >= least * (1.0 - EXACT), policy
         assert result.mean(policy, "jct_over_bound") == pytest.approx(took / bound_s)
+        waited = result.mean(policy, "avg_queue_h") * 3600.0 / UNIT_S
+        assert waited >= best_with_stops(rigid, gpus, wait) / len(rigid) - EXACT, policy
+        for felt in ("avg_queue_h", "short_queue_h", "slowdown_10s", "slowdown_10min"):
+            assert result.mean(policy, felt) >= result.bound(felt) * (1.0 - EXACT), (policy, felt)
+    assert result.bound("avg_queue_h") * 3600.0 / UNIT_S <= best_with_stops(rigid, gpus, wait)
 
 
 def trace_of(jobs: Sequence[BoundedJob]) -> Trace:
@@ -112,22 +140,32 @@ def whole_cluster(job: BoundedJob) -> BoundedJob:
     return replace(job, options=tuple((kind, 4.0, seconds) for kind, _, seconds in job.options))
 
 
+@pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("wrong", [worst_option, all_submitted_at_once, whole_cluster])
-def test_a_wrong_bound_is_caught(wrong: Callable[[BoundedJob], BoundedJob]) -> None:
-    gpus = {"k0": 4}
+def test_a_wrong_bound_is_caught(wrong: Callable[[BoundedJob], BoundedJob], goal: Goal) -> None:
+    assert any(
+        least_sum(goal, [wrong(job) for job in jobs], gpus)
+        > best_with_stops(jobs, gpus, goal) + EXACT
+        for jobs, gpus in drawn_gangs()
+    )
+
+
+def test_a_bound_of_waits_that_forgets_slow_ways_to_run_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BoundedJob, "longest", BoundedJob.shortest)
+
+    assert any(
+        least_sum(wait, jobs, gpus) > best_with_stops(jobs, gpus, wait) + EXACT
+        for jobs, gpus in drawn_gangs()
+    )
+
+
+def drawn_gangs() -> Iterator[tuple[list[BoundedJob], dict[str, int]]]:
     rng = np.random.default_rng(1)
-
-    def is_caught() -> bool:
-        jobs = [
-            BoundedJob(
-                float(rng.integers(0, 5)),
-                tuple(
-                    ("k0", float(rng.integers(1, 5)), float(rng.integers(1, 4))) for _ in range(2)
-                ),
-            )
-            for _ in range(4)
-        ]
-        planted = bound_average([wrong(job) for job in jobs], gpus).best
-        return planted * len(jobs) > best_with_stops(jobs, gpus) + EXACT
-
-    assert any(is_caught() for _ in range(40))
+    for _ in range(40):
+        jobs = []
+        for _ in range(4):
+            ways = [("k0", float(rng.integers(1, 5)), float(rng.integers(1, 4))) for _ in range(2)]
+            jobs.append(BoundedJob(float(rng.integers(0, 5)), tuple(ways), ways[0][2]))
+        yield jobs, {"k0": 4}

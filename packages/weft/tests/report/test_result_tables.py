@@ -96,3 +96,23 @@ def test_load_and_loads_are_not_given_together() -> None:
     ran = CliRunner().invoke(cli, [*LOADS, "--load", "1"])
 
     assert (ran.exit_code, "--load and --loads" in ran.stderr) == (2, True)
+
+
+def test_bounds_have_a_row_and_a_column_of_their_own() -> None:
+    bounds = {"avg_jct_h": 0.25, "avg_queue_h": 0.05}
+    several = weft.compare("tiny-20", ["fifo", "srtf"])
+    single = weft.simulate("tiny-20", "fifo")
+
+    (rows,) = result_tables(several.outcomes, 500, "waits", bounds)
+    (turned,) = result_tables(single.outcomes, 60, "waits", bounds)
+
+    cells = {str(c.header): [str(cell).strip() for cell in c.cells] for c in rows.columns}
+    assert cells["policy"] == ["bound", "fifo", "srtf"]
+    assert (cells["avg JCT"][0], cells["avg wait"][0], cells["p95 wait"][0]) == (
+        "15 min",
+        "3 min",
+        "",
+    )
+    names, least, own = ([str(cell).strip() for cell in c.cells] for c in turned.columns)
+    assert least[names.index("avg wait")] == "3 min"
+    assert all(own)

@@ -7,18 +7,20 @@ proofs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.bounds.machine import busy_dual, srpt_flow
+from weft.bounds.machine import BusyDual, Goal, busy_dual, srpt_flow
 from weft.frozen import frozen
 
 Floats = NDArray[np.float64]
 Size = Callable[[Floats, int], Floats]
 Option = tuple[str, float, float]  # GPU kind, GPUs, seconds for the whole job
+ROUNDS = 4  # in which jobs that nothing delays are left out of the prices
+CLOSER = 4  # prices that are looked at with the speed of each job
 SAFE = 1.0 - 1e-9  # of each bound: more than rounding can add
 
 
@@ -28,10 +30,22 @@ class BoundedJob:
 
     `options` are the ways to run it. Its progress is in proportion to time in each, and it may
     change between them at any time; `seconds` are for the whole job, and GPUs may be parts of one.
+    `length` is what its slowdown is counted by.
     """
 
     submitted: float
     options: tuple[Option, ...]
+    length: float = 0.0
+
+    @property
+    def shortest(self) -> float:
+        """Seconds in which it can be done."""
+        return min(seconds for _, _, seconds in self.options)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that it can hold GPUs and progress all the time."""
+        return max(seconds for _, _, seconds in self.options)
 
 
 @frozen
@@ -53,10 +67,33 @@ def bound_average(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> Averag
     """Lower bounds for one or more jobs, on that many GPUs of each kind."""
     sums = np.zeros(4)
     for group, kinds in _groups(jobs):
-        alone = sum(min(seconds for _, _, seconds in job.options) for job in group)
-        flow, busy = _on_one_machine(group, {kind: gpus[kind] for kind in kinds})
+        alone = sum(job.shortest for job in group)
+        machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
+        flow, busy = machine.least_flow(), machine.least_sum(machine.lengths, machine.ones)
         sums += alone, flow, busy, max(alone, flow, busy)
     return AverageBound(*(SAFE * sums / len(jobs)).tolist())
+
+
+def bound_wait(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> float:
+    """Seconds that jobs wait at least on average: without GPUs, from submission to their end."""
+    least = 0.0
+    for group, kinds in _groups(jobs):
+        machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
+        longest = np.array([job.longest for job in machine.jobs])
+        took = max(machine.least_flow(), machine.least_sum(longest, machine.ones))
+        least += max(SAFE * took - float(longest.sum()), 0.0)
+    return least / len(jobs)
+
+
+def bound_slowdown(jobs: Sequence[BoundedJob], gpus: Mapping[str, int], floor_s: float) -> float:
+    """The least average of completion times over lengths, at least 1 and `floor_s` each."""
+    least = 0.0
+    for group, kinds in _groups(jobs):
+        machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
+        length = np.maximum([job.length for job in machine.jobs], floor_s)
+        slowed = machine.least_sum(np.maximum(length, machine.lengths), 1.0 / length)
+        least += max(SAFE * slowed, float(len(group)))
+    return least / len(jobs)
 
 
 def _groups(jobs: Sequence[BoundedJob]) -> list[tuple[list[BoundedJob], tuple[str, ...]]]:
@@ -76,17 +113,39 @@ def _groups(jobs: Sequence[BoundedJob]) -> list[tuple[list[BoundedJob], tuple[st
     return [(group, tuple(sorted(kinds))) for group, kinds in groups]
 
 
-def _on_one_machine(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> tuple[float, float]:
-    """The largest sums of flow times by SRPT, and by mean busy times, over all normalisations."""
-    jobs = sorted(jobs, key=lambda job: job.submitted)
-    released = np.array([job.submitted for job in jobs])
-    released -= released[0]
-    lengths = np.array([min(seconds for _, _, seconds in job.options) for job in jobs])
-    options = OptionTable(jobs, gpus)
-    works = [options.work(*chosen) for chosen in product(options.prices(), options.sizes())]
-    flow = max(srpt_flow(released, work) for work in works)
-    ends = max(busy_dual(released, work).completions(lengths) for work in works)
-    return flow, ends - float(released.sum())
+class OneMachine:
+    """Jobs in order of submission on a machine as fast as a cluster, counted in several ways."""
+
+    def __init__(self, jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> None:
+        self.jobs = sorted(jobs, key=lambda job: job.submitted)
+        self.released = np.array([job.submitted for job in self.jobs])
+        self.released -= self.released[0]
+        self.lengths = np.array([job.shortest for job in self.jobs])
+        self.ones = np.ones(len(self.jobs))
+        options = OptionTable(self.jobs, gpus)
+        self._works = [options.work(*way) for way in product(options.prices(), options.sizes())]
+
+    def least_flow(self) -> float:
+        """The least sum of times from submission to end, shortest remaining work first."""
+        return max(srpt_flow(self.released, work) for work in self._works)
+
+    def least_sum(self, least: Floats, weight: Floats) -> float:
+        """The least weighted sum of times from submission to end, each of at least `least`."""
+        goal = Goal(weight, least)
+        duals = [dual for work in self._works for dual in self._duals(work, goal)]
+        duals.sort(key=lambda dual: -dual.least(goal, self.lengths))
+        return max(dual.least_at_own_speed(goal, self.lengths) for dual in duals[:CLOSER])
+
+    def _duals(self, work: Floats, goal: Goal) -> Iterator[BusyDual]:
+        """Prices of all jobs, and of those alone that these prices delay, a few times over."""
+        some = work > 0.0
+        for _ in range(ROUNDS):
+            dual = busy_dual(self.released, work, goal.weight, some)
+            yield dual
+            delayed = some & (dual.paid + self.lengths / 2.0 - self.released > goal.least)
+            if not delayed.any() or delayed.sum() == some.sum():
+                return
+            some = delayed
 
 
 class OptionTable:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from weft.frozen import frozen
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Cells = tuple[Floats, Floats, Floats]  # begin, end and price of stretches of time
 CELLS = 64  # of time, in which prices are taken at their least
 HALVINGS = 24
@@ -41,12 +42,23 @@ def srpt_flow(released: Floats, work: Floats) -> float:
 
 
 @frozen
+class Goal:
+    """What each job should have little of: weight times the time from release to its end.
+
+    That time counts as `least` if it is less: the length of the job, or more where it is as good.
+    """
+
+    weight: Floats
+    least: Floats
+
+
+@frozen
 class BusyDual:
     """Mean busy times on one machine that serves the least work first, and the prices behind them.
 
-    The price of the machine falls from `high` to `low` in each stretch of time `start` to `end` in
-    which it is busy, and is 0 elsewhere. At it each job pays `paid`: its mean busy time and its
-    work, at the best of all times after its release.
+    Work is taken per weight. The price of the machine falls from `high` to `low` in each stretch of
+    time `start` to `end` in which it is busy, and is 0 elsewhere. At it each job pays `paid`: its
+    mean busy time and its work per weight, at the best of all times after its release.
     """
 
     released: Floats
@@ -62,15 +74,17 @@ class BusyDual:
         """The integral of the price."""
         return float(((self.high + self.low) / 2.0 * (self.end - self.start)).sum())
 
-    @property
-    def mean_busy(self) -> float:
-        """The least sum of mean busy times."""
-        return float(self.paid.sum()) - self.revenue
+    def least(self, goal: Goal, length: Floats) -> float:
+        """The least weighted sum at these prices, of jobs that may go as fast as the machine."""
+        return self._sum(goal, length, self.paid)
 
-    def completions(self, length: Floats) -> float:
-        """The least sum of completion times at these prices, of jobs that need `length` each."""
-        paid = np.maximum(self.paid, self._paid_over(length))
-        return float((paid + length / 2.0).sum()) - self.revenue
+    def least_at_own_speed(self, goal: Goal, length: Floats) -> float:
+        """The same of jobs that need `length` each, however fast the machine is."""
+        return self._sum(goal, length, np.maximum(self.paid, self._paid_over(length)))
+
+    def _sum(self, goal: Goal, length: Floats, paid: Floats) -> float:
+        took = np.maximum(paid + length / 2.0 - self.released, goal.least)
+        return float((goal.weight * took).sum()) - self.revenue
 
     def _paid_over(self, length: Floats) -> Floats:
         """The least that each job pays if no part of it can be done at more than its own speed."""
@@ -117,11 +131,17 @@ def pay(released: Floats, work: Floats, length: Floats, cells: Cells) -> Floats:
     return paid
 
 
-def busy_dual(released: Floats, work: Floats) -> BusyDual:
-    """Serve the least work first; both are by job, in order of release."""
-    start, end, job, following = _serve(released.tolist(), work.tolist())
+def busy_dual(released: Floats, work: Floats, weight: Floats, some: Bools) -> BusyDual:
+    """Serve the least work per weight first of `some` jobs; all are by job, in order of release.
+
+    The prices are those of these jobs alone; the others pay them as well.
+    """
+    rank = work / weight
+    start, end, job, following = _serve(
+        released.tolist(), np.where(some, work, 0.0).tolist(), rank.tolist()
+    )
     high, low = np.zeros(len(start)), np.zeros(len(start))
-    paid, seconds = released.copy(), work.tolist()
+    paid, seconds = released.copy(), rank.tolist()
     most: dict[int, float] = {}  # what a second of each job's work costs at the best time
     for i in range(len(start) - 1, -1, -1):
         begin, until, k = start[i], end[i], job[i]
@@ -133,11 +153,11 @@ def busy_dual(released: Floats, work: Floats) -> BusyDual:
         high[i] = max(most[k] - begin / seconds[k], 0.0)
     for k, each in most.items():
         paid[k] = each * seconds[k]
-    return BusyDual(released, work, np.array(start), np.array(end), high, low, paid)
+    return BusyDual(released, rank, np.array(start), np.array(end), high, low, paid)
 
 
 def _serve(
-    released: list[float], work: list[float]
+    released: list[float], work: list[float], rank: list[float]
 ) -> tuple[list[float], list[float], list[int], dict[int, int]]:
     """Begin, end and job of each stretch, and the job that waits next at the end of each job."""
     start: list[float] = []
@@ -151,7 +171,7 @@ def _serve(
         until = released[k + 1] if k + 1 < len(released) else inf
         at = max(at, release)
         if work[k] > 0.0:
-            heappush(waiting, (work[k], k))
+            heappush(waiting, (rank[k], k))
         while waiting and at < until:
             first = waiting[0][1]
             begin, done = at, at + left[first] <= until

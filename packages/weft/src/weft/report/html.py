@@ -45,8 +45,8 @@ FOOTNOTE = """
 <dl>
 <dt>JCT</dt><dd>job completion time, from submission to end. Averages and percentiles are over the
 jobs that finished; the curve is over all jobs.</dd>
-<dt>bound</dt><dd>an average completion time that no schedule can beat, unless jobs share GPUs;
-<em>over bound</em> is how many times as long it took. 1 cannot be improved on.</dd>
+<dt>bound</dt><dd>an average completion time, wait or slowdown that no schedule can beat, unless
+jobs share GPUs; <em>over bound</em> is how many times as long it took. 1 cannot be better.</dd>
 <dt>wait</dt><dd>the part of JCT in which the job was not running, preempted time included.</dd>
 <dt>slowdown</dt><dd>bounded slowdown: completion time over length, at least 1, lengths below 10 s
 (or 10 min) taken as that. <em>Short</em> jobs are those below the median length.</dd>
@@ -89,10 +89,10 @@ def render(result: Result, library: str, *, title: str | None = None, command: s
             f'<header><h1>{name}</h1><p class="headline">{headline(outcomes)}</p>'
             f"{_header(result)}{_made_by(command)}</header>",
             *_grid(result),
-            _section("Policies", table(outcomes), _table_note(result)),
+            _section("Policies", table(outcomes, "main", result.least), _table_note(result)),
             *_against(result),
             *_charts(result, drawn),
-            _section("Waits", table(outcomes, "waits"), _table_note(result)),
+            _section("Waits", table(outcomes, "waits", result.least), _table_note(result)),
             _section("Fairness", table(outcomes, "fairness"), _table_note(result)),
             *_fairness_charts(result, drawn),
             _timeline_section(result, drawn),

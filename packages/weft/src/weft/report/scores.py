@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import fmean, median
 
@@ -14,6 +14,7 @@ from weft.report.figures import line_of
 from weft.report.units import HOUR, fix_digits, human, unit_for
 from weft.sim.result import Outcome, Outcomes
 
+NO_BOUNDS: Mapping[str, float] = {}
 SAME = 0.005  # relative differences below are no differences
 
 
@@ -102,18 +103,27 @@ def _name(policy: str) -> str:
 DECIDE = "p50"  # of `Outcome.decide_ms`
 
 
-def table(outcomes: Outcomes, which: Columns = "main") -> str:
-    """The whole table as HTML; the caller explains the star."""
+def table(
+    outcomes: Outcomes, which: Columns = "main", bounds: Mapping[str, float] = NO_BOUNDS
+) -> str:
+    """The whole table as HTML, with `bounds` by metric above; the caller explains the star."""
     every = [outcome.metrics for each in outcomes.values() for outcome in each]
-    columns = [_column(metric, outcomes) for metric in columns_of(which, every)]
+    shown = columns_of(which, every)
+    columns = [_column(metric, outcomes) for metric in shown]
+    least = [_least(metric, outcomes, bounds) for metric in shown]
     columns.insert(1, _against_first(outcomes))
+    least.insert(1, "")
     if which == "main":
         columns.append(_decisions(outcomes))
+        least.append("")
     heads = "".join(f'<th scope="col" title="{escape(m)}">{h}</th>' for h, m, _ in columns)
     rows = "".join(
         f"<tr>{_policy(i, policy, each)}{''.join(cells[i] for _, _, cells in columns)}</tr>\n"
         for i, (policy, each) in enumerate(outcomes.items())
     )
+    if any(least):
+        cells = "".join(f"<td>{text}</td>" for text in least)
+        rows = f'<tr><th scope="row">bound</th>{cells}</tr>\n{rows}'
     return (
         f'<div class="wide"><table>\n<thead><tr><th scope="col">policy</th>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}</tbody></table></div>"
@@ -134,9 +144,22 @@ def _breakable(policy: str) -> str:
 
 
 def _column(metric: Metric, outcomes: Outcomes) -> tuple[str, str, list[str]]:
-    values = [[_value(metric.name, outcome) for outcome in each] for each in outcomes.values()]
-    factor, unit = _scale(metric.unit, [m for v in values if not math.isnan(m := fmean(v))])
+    values, factor, unit = _scaled(metric, outcomes)
     return _head(metric.heading, unit), metric.help, _cells(values, factor, metric.better)
+
+
+def _least(metric: Metric, outcomes: Outcomes, bounds: Mapping[str, float]) -> str:
+    """The bound of a metric in the unit of its column; empty without one."""
+    if metric.name not in bounds:
+        return ""
+    return fix_digits(_scaled(metric, outcomes)[1] * bounds[metric.name])
+
+
+def _scaled(metric: Metric, outcomes: Outcomes) -> tuple[list[list[float]], float, str]:
+    """The values of a metric by policy and seed, and the unit that shows them best."""
+    values = [[_value(metric.name, outcome) for outcome in each] for each in outcomes.values()]
+    known = [m for v in values if not math.isnan(m := fmean(v))]
+    return values, *_scale(metric.unit, known)
 
 
 def _decisions(outcomes: Outcomes) -> tuple[str, str, list[str]]:

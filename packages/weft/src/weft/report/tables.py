@@ -15,6 +15,7 @@ from weft.formulas.statistics import differs, mean_interval
 from weft.report.units import duration, number, percent
 
 MOST_POLICY = 34
+NO_BOUNDS: Mapping[str, float] = {}
 
 
 class Scored(Protocol):
@@ -42,12 +43,15 @@ def write_metric(metric: Metric, value: float, half: float = 0.0) -> str:
 
 
 def result_tables(
-    outcomes: Mapping[str, Sequence[Scored]], width: int, which: Columns = "main"
+    outcomes: Mapping[str, Sequence[Scored]],
+    width: int,
+    which: Columns = "main",
+    bounds: Mapping[str, float] = NO_BOUNDS,
 ) -> list[Table]:
     """One row per policy; what `width` has no room for follows below in tables of the same rows.
 
-    The best of each metric is in bold green with a star, if it holds over the seeds. Of several
-    seeds there is half the 95 % interval of each mean.
+    A first row has `bounds`, by metric. The best of each metric is in bold green with a star, if it
+    holds over the seeds. Of several seeds there is half the 95 % interval of each mean.
     """
     every = [scored.metrics for done in outcomes.values() for scored in done]
     columns = [metric for metric in columns_of(which, every) if metric.brief]
@@ -57,22 +61,26 @@ def result_tables(
     }
     headings = [*(column.heading for column in columns), "decision", "predictor"]
     rows = {}
+    if bounds:
+        known = ((c, bounds.get(c.name)) for c in columns)
+        least = [Text("" if value is None else f"{write_metric(c, value)}  ") for c, value in known]
+        rows["bound"] = [*least, Text(), Text()]
     for policy, done in outcomes.items():
         took = _mean([o.decide_ms["p50"] or 0.0 for o in done])
         cells = [_cell(column, means, policy, outcomes) for column in columns]
         rows[policy] = [*cells, Text(f"{took:.2f} ms  "), Text(done[0].predictor)]
     tables = [*_stack(headings, rows, width)]
-    return [_turned(headings, rows)] if len(tables) > 1 and len(rows) == 1 else tables
+    return [_turned(headings, rows)] if len(tables) > 1 and len(outcomes) == 1 else tables
 
 
 def _turned(headings: Sequence[str], rows: Mapping[str, Sequence[Text]]) -> Table:
     """A single policy has no rows to compare: its numbers below each other."""
     table = Table(header_style="bold")
     table.add_column("", no_wrap=True)
-    for name, cells in rows.items():
+    for name in rows:
         table.add_column(name, justify="right", overflow="fold")
-        for heading, cell in zip(headings, cells, strict=True):
-            table.add_row(heading, cell)
+    for heading, *cells in zip(headings, *rows.values(), strict=True):
+        table.add_row(heading, *cells)
     return table
 
 

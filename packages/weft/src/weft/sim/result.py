@@ -208,7 +208,7 @@ class Result(Mapping[str, Any]):
         if len(self.seeds) > 1:
             whole["seeds"] = list(self.seeds)
         if self.bounds:
-            whole["bound"] = {name: _tidy(self.bound(name)) for name in self.bounds[0]}
+            whole["bound"] = {name: _tidy(value) for name, value in self.least.items()}
         elif self.no_bound:
             whole["no_bound"] = self.no_bound
         whole["policies"] = {
@@ -232,6 +232,11 @@ class Result(Mapping[str, Any]):
     def mean(self, policy: str, metric: str) -> float:
         """A metric of a policy, averaged over seeds."""
         return float(np.mean([o.metrics[metric] for o in self.outcomes[policy]]))
+
+    @property
+    def least(self) -> dict[str, float]:
+        """All bounds by name, averaged over seeds; empty if none were asked for."""
+        return {name: self.bound(name) for name in next(iter(self.bounds), ())}
 
     def bound(self, name: str = "avg_jct_h") -> float:
         """A bound, averaged over seeds."""

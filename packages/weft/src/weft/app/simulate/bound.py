@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from math import inf
+from statistics import median
 
 from weft.app.simulate.world import World
-from weft.bounds.average import BoundedJob, Option, bound_average
+from weft.bounds.average import BoundedJob, Option, bound_average, bound_slowdown, bound_wait
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, NodeId, Slice
 from weft.core.model.trace import Truth
-from weft.formulas.metrics import BOUNDED
+from weft.formulas.metrics import BOUNDED, MINUTES_10
 from weft.formulas.statistics import HOUR
 from weft.frozen import frozen
 from weft.perf.replay import Replay
@@ -81,10 +82,23 @@ def bound_world(about: BoundedWorld) -> dict[str, float]:
         options = tuple(_options(world, gpus, job, truth, about.faster))
         if not options:
             raise InvalidConfig(f"no bound: job {job.id!r} runs nowhere")
-        jobs.append(BoundedJob(job.submitted, options))
+        jobs.append(BoundedJob(job.submitted, options, truth.length))
     bounds = asdict(bound_average(jobs, gpus))
     hours = {"avg_jct_h": bounds.pop("best") / HOUR}
-    return hours | {f"{name}_jct_h": seconds / HOUR for name, seconds in bounds.items()}
+    hours |= {f"{name}_jct_h": seconds / HOUR for name, seconds in bounds.items()}
+    return hours | _felt(jobs, gpus)
+
+
+def _felt(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> dict[str, float]:
+    """Bounds of waits and slowdowns, by the names of their metrics."""
+    middle = median(job.length for job in jobs)
+    short = [job for job in jobs if job.length < middle]
+    return {
+        "avg_queue_h": bound_wait(jobs, gpus) / HOUR,
+        "short_queue_h": bound_wait(short, gpus) / HOUR if short else 0.0,
+        "slowdown_10s": bound_slowdown(jobs, gpus, 10.0),
+        "slowdown_10min": bound_slowdown(jobs, gpus, MINUTES_10),
+    }
 
 
 def _options(

@@ -112,7 +112,8 @@ def _print_tables(result: Result, report: Path | None, columns: Columns) -> None
 
     console = Console(highlight=False)
     console.print(_headline(result))
-    console.print(*result_tables(result.outcomes, console.width, columns), sep="\n")
+    tables = result_tables(result.outcomes, console.width, columns, result.least)
+    console.print(*tables, sep="\n")
     if result.bounds:
         least, by = duration(result.bound()), max(BOUNDS, key=lambda name: result.bound(name))
         line = f"bound: no schedule without shared GPUs averages below {least} ({BOUNDS[by]})"

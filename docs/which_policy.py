@@ -201,7 +201,7 @@ def _by_feeling() -> Iterator[str]:
     yield "## By what people feel\n"
     yield (
         "Averages of completion times hide waits, since long jobs make up most of them. The best "
-        "policies of [the league](league.md) by each measure, among those that are told no true "
+        "policies of [the league](league.md) by each measure, among those that know no true "
         "lengths and end all jobs, with means over its workloads and seeds; policies within "
         "0.5 % of each other share a place. *Bound* is what "
         "[no schedule can beat](../explanation/bounds.md) unless jobs share GPUs. *True lengths* "
@@ -221,17 +221,17 @@ def _felt_table(results: dict[str, Any], played: list[str]) -> Iterator[str]:
     whole = {
         e: r for e, r in rows.items() if all("failed" in x and not any(x["failed"]) for x in r)
     }
-    told = {e for e, r in whole.items() if r[0]["predictor"].startswith("oracle")}
+    knowing = {e for e, r in whole.items() if r[0]["predictor"].startswith("oracle")}
     yield "| people feel | best policies | `weft` | true lengths | bound |"
     yield "|---|---|--:|--:|--:|"
     for measure, title in FELT.items():
         means = {e: fmean(v for x in r for v in x[measure]) for e, r in whole.items()}
-        blind = {e: value for e, value in means.items() if e not in told}
+        blind = {e: value for e, value in means.items() if e not in knowing}
         bounds = [results["matches"][name]["bounds"].get(measure) for name in played]
         known = [value for values in bounds for value in values or ()]
         bound = _written(measure, fmean(known)) if all(bounds) else ""
         cells = [_best(measure, blind), _written(measure, means["weft"])]
-        cells.append(_written(measure, min(means[e] for e in told)) if told else "")
+        cells.append(_written(measure, min(means[e] for e in knowing)) if knowing else "")
         yield f"| {title} | {' | '.join(cells)} | {bound} |"
 
 

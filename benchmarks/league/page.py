@@ -117,7 +117,7 @@ def page(results: Results, ranks: dict[str, Standing]) -> Iterator[str]:
     yield (
         "On each trace the best policy has rank 1; values within 0.5 % share a rank. Bars are half "
         "of Nemenyi's critical difference to either side, at 5 % (Demšar 2006): two policies "
-        "differ if their bars do not overlap. Blue policies cannot be told from the first. "
+        "differ if their bars do not overlap. Blue policies do not differ from the first. "
         "This holds for new traces of these workloads, not for other workloads. "
         f"Ranked are the {len(ranked)} entries that ended all jobs of every workload.\n"
     )

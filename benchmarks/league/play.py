@@ -34,7 +34,7 @@ BASE, OTHER = Entry("fifo"), Entry("srtf")  # known by their results: the simula
 Row = dict[str, Any]
 
 
-class TooSlow(Exception):  # noqa: N818 - reads better where it is raised
+class TooSlow(BaseException):  # no error of a policy: nothing may catch it on the way
     """A policy used up its CPU time on one workload."""
 
 

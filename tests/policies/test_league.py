@@ -21,10 +21,10 @@ def test_the_critical_difference_is_that_of_the_published_example() -> None:
 
 
 def test_ranks_are_means_over_traces_and_near_values_share_one() -> None:
-    found = standing({"a": [1.0, 10.0, 0.0], "b": [1.001, 5.0, 0.0], "c": [3.0, 20.0, 7.0]})
+    standings = standing({"a": [1.0, 10.0, 0.0], "b": [1.001, 5.0, 0.0], "c": [3.0, 20.0, 7.0]})
 
-    assert found.ranks == {"b": (1.5 + 1 + 1.5) / 3, "a": (1.5 + 2 + 1.5) / 3, "c": 3.0}
-    assert list(found.ranks) == ["b", "a", "c"]
+    assert standings.ranks == {"b": (1.5 + 1 + 1.5) / 3, "a": (1.5 + 2 + 1.5) / 3, "c": 3.0}
+    assert list(standings.ranks) == ["b", "a", "c"]
 
 
 def test_wording_changes_no_digest_and_code_does(tmp_path: Path) -> None:

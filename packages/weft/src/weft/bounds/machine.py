@@ -43,9 +43,9 @@ def srpt_flow(released: Floats, work: Floats) -> float:
 
 @frozen
 class Goal:
-    """What each job should have little of: weight times the time from release to its end.
+    """Weights of the times from release to end of each job, whose sum should be small.
 
-    That time counts as `least` if it is less: the length of the job, or more where it is as good.
+    Such a time counts as `least` if it is less: the length of the job, or more where it is as good.
     """
 
     weight: Floats
@@ -79,7 +79,7 @@ class BusyDual:
         return self._sum(goal, length, self.paid)
 
     def least_at_own_speed(self, goal: Goal, length: Floats) -> float:
-        """The same of jobs that need `length` each, however fast the machine is."""
+        """The least weighted sum at these prices, of jobs that need `length` each at least."""
         return self._sum(goal, length, np.maximum(self.paid, self._paid_over(length)))
 
     def _sum(self, goal: Goal, length: Floats, paid: Floats) -> float:

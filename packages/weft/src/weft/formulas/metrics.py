@@ -43,6 +43,7 @@ class Metric:
 
 
 BOUNDED = "jct_over_bound"
+SHORT_WAIT, SLOWDOWN_10S, SLOWDOWN_10MIN = "short_queue_h", "slowdown_10s", "slowdown_10min"
 FINISHED, ALL = "finished", "all"
 UNFAIR = 1.05  # a job above it was treated unfairly, as Shockwave counts
 ALL_TABLES: tuple[Columns, ...] = ("main", "waits", "fairness")
@@ -144,7 +145,7 @@ METRICS: tuple[Metric, ...] = (
         tables=WAITS,
     ),
     Metric(
-        "short_queue_h",
+        SHORT_WAIT,
         lambda run: mean(run.waited[run.short]) / HOUR,
         "mean wait of jobs that are shorter than the median length",
         FINISHED,
@@ -153,7 +154,7 @@ METRICS: tuple[Metric, ...] = (
         tables=WAITS,
     ),
     Metric(
-        "slowdown_10s",
+        SLOWDOWN_10S,
         lambda run: mean(run.slowdown(10.0)),
         "mean bounded slowdown: completion time over length, with lengths below 10 s taken as 10 s "
         "and slowdowns below 1 as 1",
@@ -162,7 +163,7 @@ METRICS: tuple[Metric, ...] = (
         tables=WAITS,
     ),
     Metric(
-        "slowdown_10min",
+        SLOWDOWN_10MIN,
         lambda run: mean(run.slowdown(MINUTES_10)),
         "the same with 10 min instead of 10 s",
         FINISHED,

@@ -14,7 +14,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, NodeId, Slice
 from weft.core.model.trace import Truth
-from weft.formulas.metrics import BOUNDED, MINUTES_10
+from weft.formulas.metrics import BOUNDED, MINUTES_10, SHORT_WAIT, SLOWDOWN_10MIN, SLOWDOWN_10S
 from weft.formulas.statistics import HOUR
 from weft.frozen import frozen
 from weft.perf.replay import Replay
@@ -95,9 +95,9 @@ def _felt(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> dict[str, floa
     short = [job for job in jobs if job.length < middle]
     return {
         "avg_queue_h": bound_wait(jobs, gpus) / HOUR,
-        "short_queue_h": bound_wait(short, gpus) / HOUR if short else 0.0,
-        "slowdown_10s": bound_slowdown(jobs, gpus, 10.0),
-        "slowdown_10min": bound_slowdown(jobs, gpus, MINUTES_10),
+        SHORT_WAIT: bound_wait(short, gpus) / HOUR if short else 0.0,
+        SLOWDOWN_10S: bound_slowdown(jobs, gpus, 10.0),
+        SLOWDOWN_10MIN: bound_slowdown(jobs, gpus, MINUTES_10),
     }
 
 

@@ -1,17 +1,17 @@
 """Kill and freeze whoever takes part in a live resize, at random moments; nothing may be lost.
 
-    python -m benchmarks.live_resize_faults --faults 200 [--device cuda]
+    python -m benchmarks.live_resize_faults --faults 200 [--device cuda] [--only "service ended"]
 
 A service (`benchmarks.live_resize_service`) runs one job of a real training that changes its ranks
 again and again. While it does, a new rank, an old one, the agent or the service is killed, a new
 rank is stopped again and again, or another change is asked for: as soon as a change has begun,
 while new ranks get ready, or while the groups of the next epoch are formed and joined. A change
 that was over before anybody could be struck does not count; it goes on until `--faults` have hit.
-After every fault the job must train on, on the devices that it was given last. At the end every
-step must have been done by whole gangs: the samples of each epoch once, in steps without a gap,
-with the losses of a run that nobody disturbed. With `--device cuda` all ranks share the first GPU,
-each as if on a machine of its own. Ended early, by a signal too, it leaves nothing
-that trains on.
+A service that is asked to end must have ended within 10 s. After every fault the job must train on,
+on the devices that it was given last. At the end every step must have been done by whole gangs: the
+samples of each epoch once, in steps without a gap, with the losses of a run that nobody disturbed.
+With `--device cuda` all ranks share the first GPU, each as if on a machine of its own. Ended early,
+by a signal too, it leaves nothing that trains on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,9 +42,11 @@ FAULTS = {
     "old rank killed": 15,
     "agent killed": 10,
     "service killed": 15,
+    "service ended": 10,
     "another change": 10,
 }
 MOMENTS = ("at once", "getting ready", "switching")
+END_S = 10.0  # for a service that is asked to end
 BEGIN_S = 10.0  # a change that is not made live by then is made through a checkpoint
 SWITCH_S = 0.08  # groups are formed, the state is sent, and it is agreed upon
 FIRST_GUESS_S = 0.5  # of how long new ranks take to get ready
@@ -87,6 +90,7 @@ class Soak:
     slots: tuple[int, ...] = (0,)
     still: tuple[int, int] | None = None  # a process and when it began
     took_s: deque[float] = field(default_factory=lambda: deque([FIRST_GUESS_S], maxlen=9))
+    ends_s: list[float] = field(default_factory=list)
 
     @property
     def hits(self) -> int:
@@ -161,10 +165,12 @@ class Soak:
 
     def _harm(self, fault: str, before: set[int], log: ChangeLog, known: int) -> bool:
         """Do it; whether the change was still under way."""
-        if fault == "service killed" and self.child is not None:
-            self.child.kill()
+        if fault in ("service killed", "service ended") and self.child is not None:
+            asked = time.monotonic()
+            self.child.send_signal(signal.SIGKILL if fault == "service killed" else signal.SIGTERM)
             hit = _under_way(log, known)
-            self.child.wait()
+            self.child.wait(END_S)
+            self.ends_s.append(time.monotonic() - asked)
             self.start()
             return hit
         if fault == "another change":
@@ -295,8 +301,11 @@ def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> l
     return wrong
 
 
-def soak(folder: Path, faults: int, seed: int, device: str = "cpu") -> list[str]:
+def soak(
+    folder: Path, faults: int, seed: int, device: str = "cpu", only: Sequence[str] = ()
+) -> list[str]:
     """Strike until so many have hit; what is wrong afterwards."""
+    weights = {fault: weight for fault, weight in FAULTS.items() if not only or fault in only}
     (folder / "steps").mkdir()
     bed, over, waits = Soak(folder, random.Random(seed), device), 0, []
     bed.wish(0)
@@ -304,7 +313,7 @@ def soak(folder: Path, faults: int, seed: int, device: str = "cpu") -> list[str]
     try:
         bed.recover()
         while bed.hits < faults:
-            fault = bed.rng.choices([*FAULTS], [*FAULTS.values()])[0]
+            fault = bed.rng.choices([*weights], [*weights.values()])[0]
             moment = bed.strike(fault)
             over += not moment
             waits.append(bed.recover())
@@ -325,6 +334,10 @@ def show(bed: Soak, over: int, waits: list[float], steps: int) -> None:
         print(f"{fault:16s} {sum(counts):4d}: {each}")
     print(f"{bed.hits} faults hit a change, {over} changes were over before; {steps} steps")
     print(f"changes: {dict(bed.counts())}")
+    if bed.ends_s:
+        print(
+            f"the service was gone after at most {max(bed.ends_s):.1f} s ({len(bed.ends_s)} times)"
+        )
     print(f"trains on after {statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most")
 
 
@@ -362,15 +375,16 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--only", choices=[*FAULTS], action="append", default=[])
     parser.add_argument("--keep", type=Path, default=None, help="a folder to work in and keep")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if asked.keep is not None:
         asked.keep.mkdir(parents=True)
-        wrong = soak(asked.keep, asked.faults, asked.seed, asked.device)
+        wrong = soak(asked.keep, asked.faults, asked.seed, asked.device, asked.only)
     else:
         with tempfile.TemporaryDirectory(prefix="weft-faults-") as folder:
-            wrong = soak(Path(folder), asked.faults, asked.seed, asked.device)
+            wrong = soak(Path(folder), asked.faults, asked.seed, asked.device, asked.only)
     for line in wrong[:20]:
         print("WRONG:", line)
     print("nothing hung, nothing was lost" if not wrong else f"{len(wrong)} things are wrong")

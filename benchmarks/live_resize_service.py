@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def job_of(folder: Path, layers: int, save_s: float, device: str) -> Job:
 
 
 async def serve(folder: Path, layers: int, save_s: float, device: str) -> None:
-    """Until it is killed, or whoever started it is gone: then the job is ended first."""
+    """Until it is asked to end, or whoever started it is gone: then the job is ended first."""
     parent, state, wish = os.getppid(), folder / "state", folder / WISH
     state.mkdir(exist_ok=True)
     engine = LocalEngine(
@@ -77,14 +78,16 @@ async def serve(folder: Path, layers: int, save_s: float, device: str) -> None:
         while not engine.is_warm:
             await asyncio.sleep(0.05)
         await driver.submit(job_of(folder, layers, save_s, device))
-    seen = wish.read_text()
-    while os.getppid() == parent:
+    seen, asked = wish.read_text(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+    while os.getppid() == parent and not asked.is_set():
         await asyncio.sleep(LOOK_S)
         if (now := wish.read_text()) != seen:
             seen = now
             await driver.restate_policy()  # so that it is decided about
-    await driver.cancel(JobId("job"))
-    await driver.ended(JobId("job"))
+    if not asked.is_set():
+        await driver.cancel(JobId("job"))
+        await driver.ended(JobId("job"))
     await driver.close()
 
 

@@ -35,12 +35,8 @@ UNSEEN: dict[str, dict[str, str]] = {
         "tolerate": SENT,
     },
     "local": {
-        "discipline": "jobs are given theirs by policies",
         "memory_waits": "its library and its book are tried against a stand-in for CUDA",
         "mps": "the daemon's commands alone are tested",
-        "resize_limit_s": "resizes take the default",
-        "sleep": "always on",
-        "wake_alone_s": "always the default",
     },
     "ray": {
         **dict.fromkeys(("gpus", "kind", "slots"), "only the head's command is tested"),

@@ -202,7 +202,13 @@ class ThrowAwayRay:
         raise LookupError(f"{node.name} has no {name}")
 
     def _has_begun(self, name: str) -> bool:
-        return "Ray runtime started" in (self.folder / f"{name}.log").read_text()
+        if "Ray runtime started" in (self.folder / f"{name}.log").read_text():
+            return True
+        node = self.nodes[name]
+        if start_time(node.pid) != node.began:  # Ray itself gives up after 30 s
+            self._reap(node.pid)
+            self.add(self._described[name])
+        return False
 
     def _loopback_is_up(self) -> bool:
         done = subprocess.run(

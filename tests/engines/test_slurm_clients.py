@@ -363,7 +363,8 @@ def test_a_restarted_service_knows_its_offers(site: Site) -> None:
 
 def test_an_agent_that_does_not_answer_is_ended_by_its_persons_client(site: Site) -> None:
     site.begin_client("nobody")
-    script = "kill -STOP $PPID; exec sleep 1000"
+    told = f"until grep -q started $WEFT_ATTEMPT_DIR/{EVENTS}; do sleep 0.1; done"  # that it runs
+    script = f"{told}; kill -STOP $PPID; exec sleep 1000"
     job = site.submit("nobody", script, checkpoint={"grace_s": 1})
     site.becomes(lambda: site.job(job)["state"] == "running", "it runs")
 
@@ -467,6 +468,32 @@ def test_a_folder_that_is_not_as_it_was_asked_for_is_not_taken(plain_site: Site)
         site.ask(who, "DELETE", f"/jobs/{job}")
         assert site.ends(job) == "cancelled"
         assert not site.phase(job)
+
+
+def test_an_array_runs_in_folders_that_its_person_makes(plain_site: Site) -> None:
+    """With one that is tried again, and a gang."""
+    site, who = plain_site, "nobody"
+    script = "test $n != 3 -o -e second || { touch second; exit 3; }; echo task $n"
+    body = {
+        "command": ["sh", "-c", f"n=${{number}}; {script}"],
+        "workdir": str(site.folder / f"home-{who}"),
+        "sweep": {"list": [{"number": number} for number in range(8)]},
+        "retries": 2,
+    }
+    made = site.ask(who, "POST", "/jobs", body)
+    gang = site.submit(who, "echo gang", gpus=6)
+    site.begin_client(who)
+
+    assert len(made["jobs"]) == 8
+    for number, job in enumerate(made["jobs"]):
+        assert site.ends(job) == "succeeded"
+        assert site.job(job)["attempt"] == (2 if number == 3 else 1)
+        assert f"task {number}" in site.send(who, "GET", f"/jobs/{job}/logs?rank=0").text
+        own = job_folder(site.state, job)
+        owners = {log.parent.stat().st_uid for log in own.rglob(EVENTS)}
+        assert owners == {pwd.getpwnam(who).pw_uid}
+    assert site.ends(gang) == "succeeded"
+    assert not [*(site.state / "jobs" / ".handed").iterdir()]  # nothing is left in the room
 
 
 def test_a_restarted_service_goes_on_with_folders_that_were_asked_for(plain_site: Site) -> None:

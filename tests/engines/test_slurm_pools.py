@@ -13,6 +13,7 @@ from weft.app.engine import build_engine
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import NodeId
 from weft.engines.slurm.pilot import read_pools
+from weft.service.responses.admin import QuotaAnswer
 from weft.service.responses.answers import Made
 
 ENGINE = "slurm:mode=pilot,nodes=vision:a1/nlp:a2+t1,accounts=vision:vis/nlp:nlp"
@@ -53,6 +54,52 @@ def test_each_tenant_runs_in_pilots_of_its_own_account(tmp_path: Path) -> None:
         assert service.job("v2").state == "pending"
         windows = service.client.get(dict, "/reservations")
         assert "pool:vision" in str(windows)
+    finally:
+        service.end()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slurm")
+def test_arrays_run_in_the_pilots_of_their_accounts_within_quotas(tmp_path: Path) -> None:
+    """Vision has four GPUs in a pool, of which its quota allows two; nlp has no quota."""
+    service = Service(tmp_path / "state", ("--engine", ENGINE, "--policy", "fifo"))
+    service.start()
+    gate = tmp_path / "gate"
+
+    def submit(tenant: str, count: int) -> list[str]:
+        run = f"echo ${{n}}; until test -e {gate}; do sleep 0.2; done"
+        job = {"id": tenant, "gpus": 1, "tenant": tenant, "command": ["sh", "-c", run]}
+        sweep = {"list": [{"n": n} for n in range(count)]}
+        return service.client.post(
+            Made, "/jobs", {**job, "sweep": sweep, "workdir": str(tmp_path)}
+        ).jobs
+
+    def where(jobs: list[str]) -> list[str]:
+        parts = (service.job(job).allocation or () for job in jobs if is_running(job))
+        return sorted(part.node for allocation in parts for part in allocation)
+
+    def is_running(job: str) -> bool:
+        return service.job(job).state == "running"
+
+    try:
+        wait_until(lambda: len(pilots()) == 3, "they are held")
+        service.client.put(QuotaAnswer, "/quotas", {"limits": {"vision": 2}})
+        vision, nlp = submit("vision", 6), submit("nlp", 8)
+        wait_until(lambda: len(where(vision)) == 2 and len(where(nlp)) == 8, "they run")
+
+        assert where(vision) == ["a1"] * 2
+        assert where(nlp) == ["a2"] * 4 + ["t1"] * 4
+        waits = [service.job(job).reason for job in vision if not is_running(job)]
+        assert len(waits) == 4 and all("quota" in reason for reason in waits)
+
+        service.client.put(QuotaAnswer, "/quotas", {"limits": {}})
+        wait_until(lambda: len(where(vision)) == 4, "its pool is full")
+        assert where(vision) == ["a1"] * 4
+        gate.touch()
+        ended = [*vision, *nlp]
+        wait_until(lambda: {service.job(job).state for job in ended} == {"succeeded"}, "all ended")
+        assert {service.job(job).attempt for job in ended} == {1}
+        assert pilots() == {"a1": "vis", "a2": "nlp", "t1": "nlp"}
     finally:
         service.end()
 

@@ -92,6 +92,56 @@ def test_a_job_runs_on_a_node_that_slurm_switches_on(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["native", "pilot"])
+def test_a_gang_runs_on_nodes_that_slurm_switches_on(
+    mode: str, saving: SlurmCluster, tmp_path: Path
+) -> None:
+    service = Service(tmp_path / "state", ("--engine", f"slurm:mode={mode}", "--policy", "fifo"))
+    service.start()
+    try:
+        wait_until(lambda: {*states_in_weft(service).values()} == {"up"}, "all are usable")
+        gang = {"nodes": 2, "gpus": 8, "processes": 1, "workdir": str(tmp_path)}
+        asleep = ["sh", "-c", "echo $SLURMD_NODENAME >>off; sleep 3"]
+        service.client.post(
+            Made, "/jobs", {**gang, "id": "off", "kinds": ["t4"], "command": asleep}
+        )
+        wait_until(lambda: service.job("off").state == "succeeded", "it has run on both")
+
+        assert service.job("off").attempt == 1
+        assert sorted((tmp_path / "off").read_text().split()) == ["t1", "t2"]
+        power = (saving.folder / "power").read_text().splitlines()
+        assert sorted(power) == ["off t1", "off t2", "on t1", "on t2"]
+    finally:
+        service.end()
+
+
+@pytest.mark.slow
+def test_a_gang_goes_on_elsewhere_if_one_of_its_nodes_cannot_be_switched_on(
+    saving: SlurmCluster, tmp_path: Path
+) -> None:
+    (saving.folder / "broken.t1").touch()
+    service = Service(tmp_path / "state", ("--engine", "slurm", "--policy", "fifo"))
+    service.start()
+    client, taken = service.client, ("one", "two")
+    try:
+        for name in taken:
+            held = {"id": name, "gpus": 4, "kinds": ["a100"], "command": ["sleep", "1000"]}
+            client.post(Made, "/jobs", {**held, "workdir": str(tmp_path)})
+        wait_until(lambda: {service.job(name).state for name in taken} == {"running"}, "A100s")
+        gang = {"id": "gang", "nodes": 2, "gpus": 8, "processes": 1, "workdir": str(tmp_path)}
+        client.post(Made, "/jobs", {**gang, "command": ["sh", "-c", "echo $SLURMD_NODENAME >>ran"]})
+        wait_until(lambda: states_in_weft(service)["t1"] == "down", "t1 does not come")
+        for name in taken:
+            client.delete(f"/jobs/{name}")
+        wait_until(lambda: service.job("gang").state == "succeeded", "it has run")
+
+        assert service.job("gang").failures == 0
+        assert sorted((tmp_path / "ran").read_text().split()) == ["a1", "a2"]
+    finally:
+        service.end()
+
+
+@pytest.mark.slow
 def test_a_job_goes_on_elsewhere_if_its_node_cannot_be_switched_on(
     saving: SlurmCluster, tmp_path: Path
 ) -> None:

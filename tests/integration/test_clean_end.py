@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.postgres_server import running_server
-from tests.waiting import LIMIT_S, until
+from tests.waiting import LIMIT_S, read_address, until
 from weft.engines.slurm.clients import Clients
 from weft.wire.processes import descendants
 
@@ -87,6 +87,22 @@ def test_a_service_ends_while_its_database_hangs_and_jobs_are_there_afterwards(
         again.communicate(timeout=LIMIT_S)
     assert [job["id"] for job in jobs] == ["kept"]
     assert again.returncode == 0
+
+
+def test_a_service_that_has_closed_ends_before_python_clears_its_memory(tmp_path: Path) -> None:
+    """Which takes seconds on a busy machine; here it takes for ever."""
+    slow = "import atexit, sys, time; from weft.cli.main import main; sys.argv[0] = 'weft'; "
+    slow += "atexit.register(time.sleep, 100_000); main()"
+    engine = "simulated:cluster=1x4:a100"
+    words = ["serve", "--engine", engine, "--port", "0", "--state", str(tmp_path)]
+    command = [sys.executable, "-c", slow, *words]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    read_address(service)
+
+    service.terminate()
+    _, log = service.communicate(timeout=LIMIT_S)
+
+    assert service.returncode == 0, log
 
 
 def database_sessions(database: str) -> list[int]:

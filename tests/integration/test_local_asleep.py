@@ -95,12 +95,16 @@ Test = Callable[[Running], Awaitable[None]]
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, count: int = 100_000, groups: bool = False, **launch: object
+    tmp_path: Path,
+    count: int = 100_000,
+    groups: bool = False,
+    wake_alone_s: float = 30.0,
+    **launch: object,
 ) -> AsyncIterator[Running]:
     state, room = tmp_path / "state", tmp_path / "room"
     room.mkdir()
     command = (sys.executable, "-c", BUSY, str(count))
-    engine = open_engine(state, room, groups=groups)
+    engine = open_engine(state, room, groups=groups, wake_alone_s=wake_alone_s)
     await engine.adopt(())
     run = Running(engine, state, room)
     job = Job(JOB, demand=Demand(1), launch=Launch(command, workdir="/", **launch))  # type: ignore[arg-type]
@@ -115,10 +119,18 @@ async def running(
         await run.engine.close()
 
 
-def open_engine(state: Path, room: Path, *, groups: bool = False) -> LocalEngine:
-    suspender = (sys.executable, str(DRIVER), str(room))
+def open_engine(
+    state: Path, room: Path, *, groups: bool = False, wake_alone_s: float = 30.0
+) -> LocalEngine:
     return LocalEngine(
-        state, slots=2, warm=False, cpu=True, groups=groups, pin=False, suspender=suspender
+        state,
+        slots=2,
+        warm=False,
+        cpu=True,
+        groups=groups,
+        pin=False,
+        suspender=(sys.executable, str(DRIVER), str(room)),
+        wake_alone_s=wake_alone_s,
     )
 
 
@@ -278,7 +290,6 @@ def test_an_engine_that_begins_anew_finds_it_asleep(tmp_path: Path) -> None:
 
 def test_nothing_stays_frozen_after_a_service_that_is_gone(tmp_path: Path) -> None:
     async def leave(run: Running) -> None:
-        run.engine.wake_alone_s = 1.0
         await run.engine.freeze(JOB, 1, by=PLAN)
         await run.engine.close()
 
@@ -290,7 +301,7 @@ def test_nothing_stays_frozen_after_a_service_that_is_gone(tmp_path: Path) -> No
         run.engine = open_engine(run.state, run.room)
         await run.engine.adopt([(JOB, 1)])
 
-    try_out(tmp_path, leave)
+    try_out(tmp_path, leave, wake_alone_s=1.0)
 
 
 def test_an_agent_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:

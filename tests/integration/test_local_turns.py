@@ -30,9 +30,11 @@ train(sys.argv[1], epochs=100_000)
 class Pair:
     """A job on one device and a gang of two, one of them on the same device."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, discipline: str = "") -> None:
         self.folder = folder
-        self.engine = LocalEngine(folder / "state", slots=2, warm=False, cpu=True, name="here")
+        self.engine = LocalEngine(
+            folder / "state", slots=2, warm=False, cpu=True, name="here", discipline=discipline
+        )
         script = folder / "job.py"
         script.write_text(SCRIPT)
         self.on = {"one": (0,), "two": (0, 1)}
@@ -106,6 +108,23 @@ def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) 
     done = asyncio.run(go())
 
     assert sum(isinstance(event, Started) for event in done) == 2
+
+
+@pytest.mark.slow
+def test_an_engine_may_give_one_discipline_to_all(tmp_path: Path) -> None:
+    async def go() -> None:
+        pair = Pair(tmp_path, Discipline.WORK_CONSERVING)
+        await pair.engine.adopt(())
+        listening = asyncio.create_task(pair.listen())
+        await pair.start()  # each is promised none
+        await until(lambda: in_turns(pair.members(Discipline.WORK_CONSERVING)))
+        for name in pair.jobs:
+            await pair.engine.stop(JobId(name), 1, 20.0)
+        await until(lambda: sum(isinstance(event, Stopped) for event in pair.told) == 2)
+        listening.cancel()
+        await pair.engine.close()
+
+    asyncio.run(go())
 
 
 def in_turns(members: dict[str, dict[str, float]]) -> bool:

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 TOKEN_FILE, HOOK_FILE, AUDIT_FILE = "tokens.json", "webhooks.json", "requests.jsonl"
 SESSION_FILE = "page-sessions.json"
 GOODBYE_S = 3
-ENDS_WITHIN_S = 9.0
+ENDS_WITHIN_S = 7.0  # of the ten that people and managers wait: a busy machine needs some as well
 IDLE_S = 75
 BACKLOG = 100  # accepted at once, before any is let go as one too many: see OWN_FILES
 SWITCH_S = 0.0005  # how long a thread that reads keeps the loop waiting each time; usually 5 ms
@@ -164,6 +164,7 @@ def serve(
         asyncio.run(serve_async(settings, ready=begun, invite=invite))
     finally:
         collections.end()
+        faulthandler.cancel_dump_traceback_later()  # of `_exit_within`: all is closed
 
 
 async def serve_async(
@@ -254,6 +255,7 @@ def _exit_within(limit_s: float) -> None:
     late = threading.Timer(limit_s, exit_now)
     late.daemon = True
     late.start()
+    faulthandler.dump_traceback_later(limit_s + 1.0, exit=True)  # if no thread gets to run Python
 
 
 async def _end_with(waiting: Awaitable[object], server: uvicorn.Server) -> None:

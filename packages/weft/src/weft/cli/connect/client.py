@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 from weft.cli.connect.duplex import CannotTalk, Talk
@@ -93,7 +94,18 @@ ACTIVE = ("running", "starting", "checkpointing", "preempted", "pending", "suspe
 
 
 def every_job(client: ServiceClient, **wanted: Any) -> Iterator[JobAnswer]:
-    """All jobs that the query selects, in order of submission."""
+    """All jobs that the query selects, in order of submission; `state` may name several."""
+    try:
+        yield from _every_page(client, **wanted)
+    except RequestRefused as error:
+        states = (wanted.get("state") or "").split(",")
+        if error.field != "state" or len(states) == 1:
+            raise
+        lists = [_every_page(client, **{**wanted, "state": state}) for state in states]
+        yield from sorted(chain(*lists), key=lambda job: job.submitted)  # 0.2.0 takes one state
+
+
+def _every_page(client: ServiceClient, **wanted: Any) -> Iterator[JobAnswer]:
     after = None
     while True:
         page = client.get(JobList, "/jobs", limit=PAGE, after=after, **wanted)

@@ -60,6 +60,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
     _seen: Mapping[Key, AttemptObservation] = field(default_factory=dict)
     _asked: float = -1.0  # when the question began that `_seen` answers
     _away: tuple[float, str] | None = None
+    _strangers: set[Key] = field(default_factory=set)  # attempts of no job that were seen to live
     _hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -259,17 +260,16 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
         self._seen, self._asked = seen, began
         self._poke.set()
         ours = {gang.key for run in self.watched.values() for gang in run.gangs} | {*self.watched}
-        for key, observation in seen.items():
-            if key not in ours and observation.phase in (
-                AttemptPhase.PENDING,
-                AttemptPhase.RUNNING,
-            ):
-                await self._end_stranger(key)
-
-    async def _end_stranger(self, key: Key) -> None:
-        log.warning("job=%s attempt=%d runs but belongs to no job; ending it", *key)
-        with contextlib.suppress(ControllerUnreachable):
-            await self.manager.cancel(key)
+        lives = (AttemptPhase.PENDING, AttemptPhase.RUNNING)
+        known, self._strangers = (
+            self._strangers,
+            {key for key, word in seen.items() if key not in ours and word.phase in lives},
+        )
+        for key in self._strangers:
+            if key not in known:
+                log.warning("job=%s attempt=%d runs but belongs to no job; ending it", *key)
+            with contextlib.suppress(ControllerUnreachable):
+                await self.manager.cancel(key)
 
     def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
         """Nodes as they are now; listeners are notified of changes."""

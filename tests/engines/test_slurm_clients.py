@@ -363,8 +363,10 @@ def test_a_restarted_service_knows_its_offers(site: Site) -> None:
 
 def test_an_agent_that_does_not_answer_is_ended_by_its_persons_client(site: Site) -> None:
     site.begin_client("nobody")
-    told = f"until grep -q started $WEFT_ATTEMPT_DIR/{EVENTS}; do sleep 0.1; done"  # that it runs
-    script = f"{told}; kill -STOP $PPID; exec sleep 1000"
+    started = (
+        f"until grep -q started $WEFT_ATTEMPT_DIR/{EVENTS}; do sleep 0.1; done"  # that it runs
+    )
+    script = f"{started}; kill -STOP $PPID; exec sleep 1000"
     job = site.submit("nobody", script, checkpoint={"grace_s": 1})
     site.becomes(lambda: site.job(job)["state"] == "running", "it runs")
 

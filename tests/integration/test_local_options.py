@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.engines.elastic_scenario import Service, size
@@ -11,24 +12,26 @@ from tests.engines.elastic_scenario import submit as submit_elastic
 from tests.integration.serving import API, get, serving, submit
 from tests.waiting import wait_until
 
-LOCAL = "local:cpu=true,slots=2,warm=false"
-
 
 def test_without_sleep_a_suspended_job_leaves_and_comes_back_as_another_attempt(
     tmp_path: Path,
 ) -> None:
-    with serving(f"{LOCAL},sleep=false", state=tmp_path) as client:
+    with serving("local:cpu=true,slots=2,warm=false,sleep=false", state=tmp_path) as client:
         job = submit(client, gpus=1, command=["sleep", "1000"], workdir=str(tmp_path))
         wait_until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
         client.post(f"{API}/jobs/{job}/suspend", json={"restart": True}).raise_for_status()
         wait_until(lambda: not get(client, f"/jobs/{job}")["allocation"])
         client.post(f"{API}/jobs/{job}/resume").raise_for_status()
-        wait_until(lambda: get(client, f"/jobs/{job}")["attempt"] == 2)
-        told = [event["event"] for event in get(client, f"/jobs/{job}/events")["events"]]
+        wait_until(lambda: names_of(client, job).count("Started") == 2)
+        events = names_of(client, job)
         client.delete(f"{API}/jobs/{job}")
 
-    assert "Stopped" in told
-    assert "Slept" not in told
+    assert "Stopped" in events
+    assert "Slept" not in events
+
+
+def names_of(client: httpx.Client, job: str) -> list[str]:
+    return [event["event"] for event in get(client, f"/jobs/{job}/events")["events"]]
 
 
 @pytest.mark.slow

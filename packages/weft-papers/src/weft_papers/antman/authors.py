@@ -233,7 +233,6 @@ class Loads:
                 self.add([(index[part.node], g) for part in there for g in part.gpus], -was.load)
 
     def of(self, device: Device) -> float:
-        """Return the load that is booked on a device."""
         return self._at[device[0]][device[1]]
 
     def add(self, devices: Sequence[Device], load: float) -> None:

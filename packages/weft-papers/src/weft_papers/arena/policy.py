@@ -176,7 +176,6 @@ class AllocationTrial:
         return [kind for kind, left in self.free.items() if left < 0]
 
     def put(self, row: int, to: Size) -> AllocationTrial:
-        """Return a trial in which a row has another size."""
         free = dict(self.free)
         if row in self.at:
             free[self.at[row][0]] += self.at[row][1]

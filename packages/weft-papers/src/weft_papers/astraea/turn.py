@@ -57,7 +57,6 @@ class AstraeaDecision:
                 return
 
     def target(self) -> dict[JobId, Allocation]:
-        """Return the devices of every job after this decision."""
         view = self._view
         held = {
             row: on

@@ -162,7 +162,6 @@ def _place(
 
 
 def _open(ask: DeadlineDemand) -> DeadlineDemand:
-    """Return the demand without its deadline."""
     work = ask.work if isfinite(ask.work) else NO_WORK
     return DeadlineDemand(work, inf, ask.levels, ask.rates, ask.held, ask.restart_s)
 

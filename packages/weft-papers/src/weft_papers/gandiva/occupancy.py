@@ -103,7 +103,6 @@ class HomeOccupancy:
         return ceil(self.load(node) / self.nodes[node].gpus)
 
     def members(self, unit: JobId) -> tuple[JobId, ...]:
-        """The jobs of a unit."""
         return (unit, self.mate[unit]) if unit in self.mate else (unit,)
 
     def pinned(self, job: JobId) -> bool:

@@ -45,7 +45,6 @@ class Homes:
         return tuple(self._on[node])
 
     def kind_of(self, job: JobId) -> str:
-        """The kind that a job lives on."""
         return self.nodes[next(iter(self.home[job]))].kind
 
     def load(self, node: NodeId) -> float:

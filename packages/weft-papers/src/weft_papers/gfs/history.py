@@ -100,7 +100,6 @@ class GfsMemory(WrapperMemory):
         return Record(kept.count(False), kept.count(True))
 
     def note(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
-        """Return the memory after the plan is carried out."""
         after = view.after(plan)
         runs, fresh = self._follow(view, after, evicted)
         usage, level = self._use(view, after)

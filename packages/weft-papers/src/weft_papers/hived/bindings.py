@@ -37,7 +37,6 @@ class CellBindings:
                 self._note(owned, owned.pinned)
 
     def of(self, tenant: str) -> tuple[Owned, ...]:
-        """The cells of a virtual cluster."""
         return self.layout.by_tenant.get(tenant, ())
 
     def unbound(self, chain: int) -> list[int]:

@@ -51,7 +51,6 @@ class CellChain:
 
     @property
     def node_size(self) -> int:
-        """Devices of a machine."""
         return self.sizes[self.node_level]
 
     def above(self, cell: Cell) -> Cell | None:
@@ -78,7 +77,6 @@ class CellChain:
         return cell[1] * self.sizes[cell[0]]
 
     def devices(self, cell: Cell) -> range:
-        """Its devices, among all of the chain."""
         first = self.first(cell)
         return range(first, first + self.sizes[cell[0]])
 
@@ -134,7 +132,6 @@ class FreeCells:
     # ---- reading
 
     def free(self, level: int) -> list[int]:
-        """Maximal free cells of a level."""
         return sorted(self._free[level])
 
     def counts(self) -> list[int]:
@@ -243,7 +240,6 @@ class FreeCells:
         return self.chain.fan[level] if level < len(self.chain.fan) else 0
 
     def _holder(self, cell: Cell) -> Cell | None:
-        """The maximal free cell that it is in."""
         at: Cell | None = cell
         while at is not None:
             if at[1] in self._free[at[0]]:

@@ -38,7 +38,6 @@ class CellOptions:
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Tenants that have a virtual cluster."""
         return tuple(
             dict.fromkeys([*(w.tenant for w in self.wanted), *(t for t, _ in self.pinned)])
         )

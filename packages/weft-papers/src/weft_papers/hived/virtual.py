@@ -53,7 +53,6 @@ class VirtualCluster:
 
     @property
     def away(self) -> list[NodeId]:
-        """Machines that are not there."""
         return [name for name in self._layout.seats[self.tenant] if name not in self.seats]
 
     @cached_property

@@ -53,20 +53,17 @@ class SharedDevices:
         return self.view.sharing().tunable(self.jobs[job])
 
     def size(self, job: JobId) -> int:
-        """A tunable job's batch."""
         known, batch = self.tunable(job), self.batch[job]
         assert known is not None
         return known.init if batch is None else batch
 
     def mem_gb(self, job: JobId) -> float:
-        """A job's memory at its batch."""
         known = self.tunable(job)
         if known is not None:
             return known.mem_gb(self.size(job))
         return self.view.sharing().profile(self.jobs[job]).mem_gb
 
     def device_gb(self, device: Device) -> float:
-        """Memory of a device."""
         return self.view.cluster.nodes[device.node].device_gb
 
     def used_gb(self, device: Device) -> float:
@@ -87,7 +84,6 @@ class SharedDevices:
         self._enter(job, device, None)
 
     def set(self, job: JobId, size: int, device: Device) -> None:
-        """Another batch for a job."""
         self.batch[job] = size
         self._claimed.pop(device, None)
 

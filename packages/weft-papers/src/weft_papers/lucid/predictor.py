@@ -62,7 +62,6 @@ class LucidPredictor(FittedToEnds):
         self._model = Encoding.load(model["encoding"]), Shapes.load(model["model"])
 
     def save(self) -> Any:
-        """The ends and the model."""
         return {**self._past.save(), "fit": self.save_fit()}
 
     def load(self, saved: Any) -> None:

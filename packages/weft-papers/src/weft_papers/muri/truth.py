@@ -43,7 +43,6 @@ class MuriTruth:
     gaps = True
 
     def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:  # noqa: ARG002 - the same for every job
-        """A job at the one speed there is."""
         return SlowedRun()
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002

@@ -34,7 +34,6 @@ class NodeRemainder:
                 self._links(tasks, on, -1.0)
 
     def of(self, kind: str) -> Floats:
-        """All that is left on the nodes of a kind."""
         return np.asarray(self.left[self.kinds == kind].sum(axis=0))
 
     def take(self, job: Job, on: Allocation) -> None:

@@ -38,7 +38,6 @@ class MachineParts:
 
     @classmethod
     def of(cls, view: View) -> MachineParts:
-        """The parts of the view's cluster."""
         nodes = view.cluster.nodes
         size = min(node.gpus for node in nodes)
         open_on = _open_devices(view)

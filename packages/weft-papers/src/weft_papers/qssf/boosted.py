@@ -25,7 +25,6 @@ class Trees(NamedTuple):
     trees: tuple[Node, ...]
 
     def predict(self, row: Floats) -> float:
-        """Return the sum of all trees for one row."""
         return self.mean + RATE * sum(follow(tree, row) for tree in self.trees)
 
     def save(self) -> Any:

@@ -82,7 +82,6 @@ class Rubick:
         return replace(plan, memory=_count(view, other))
 
     def choose_sizes(self, view: View) -> Sizes:
-        """A rung for every row."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         rates, goodput = planned_rates(view, configs)

@@ -42,7 +42,6 @@ class RoundSchedule:
 
     @property
     def gap(self) -> float:
-        """The most that packing costs."""
         return max(self.bound - self.worth, 0.0)
 
 

@@ -65,7 +65,6 @@ class LastProgram:
     prices: Floats
 
     def answers(self, worth: Floats, pinned: Floats, capacity: Floats) -> bool:
-        """Return true if this very program was solved."""
         return (
             np.array_equal(self.worth, worth)
             and np.array_equal(self.pinned, pinned)

@@ -284,7 +284,6 @@ class _ServerDevices:
         self.allotment = Allotment([servers[s] for s in self._places], wants)
 
     def allocations(self) -> dict[JobId, Allocation]:
-        """Return the devices of every job that was granted any."""
         placed: dict[JobId, Allocation] = {}
         moved = []
         for number, grant in sorted(self.allotment.grants.items()):
@@ -330,6 +329,5 @@ def _idle(view: View, node: int) -> list[int]:
 
 
 def _host(part: Slice, grant: ServerGrant) -> Slice:
-    """A slice with its part of the host."""
     count = len(part.gpus)
     return replace(part, cpus=count * grant.cpus, mem_gb=count * grant.mem_gb)

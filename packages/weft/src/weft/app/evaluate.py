@@ -140,8 +140,6 @@ def _who(job: Job) -> tuple[object, ...]:
 
 
 class _Running:
-    """Running jobs, until when, and where."""
-
     def __init__(self) -> None:
         self.ends: list[tuple[float, int]] = []
         self._places: dict[int, list[tuple[int, int]]] = {}
@@ -191,7 +189,6 @@ class NodePool:
         return places
 
     def give(self, places: list[tuple[int, int]]) -> None:
-        """Give back what was taken."""
         for node, count in places:
             self._set(node, self._free[node] + count)
 

@@ -118,7 +118,6 @@ def _from_python(text: str) -> Policy:
 
 
 def _classes(path: Path) -> dict[str, type[Any]]:
-    """The dataclasses that a file defines."""
     if not path.is_file():
         raise InvalidConfig(f"there is no file {path}", hint="a policy is FILE.py:CLASS")
     module_name = f"weft_policy_file_{path.resolve().as_posix().replace('/', '_')}"

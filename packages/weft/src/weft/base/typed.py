@@ -40,7 +40,6 @@ class Reader:
         self._known: dict[Any, Step] = {}
 
     def of(self, kind: Any) -> Step:
-        """Return the reader of values of a type."""
         read = self._known.get(kind)
         if read is None:
             read = self._known[kind] = self._make(kind)

@@ -53,9 +53,7 @@ class Pace(NamedTuple):
 class SimulatedJob(Protocol):
     """One job's own behaviour in a simulation: how it uses what it was given."""
 
-    def begin(self, on: Allocation, kind: str) -> None:
-        """The job starts on an allocation."""
-        ...
+    def begin(self, on: Allocation, kind: str) -> None: ...
 
     def pace(self, done: float, until_tick: float) -> Pace:
         """The pace from here, with `done` seconds of work behind and a round ending ahead."""
@@ -70,9 +68,7 @@ class PerfModel(Protocol):
         """True if a job's pace never changes while it holds an allocation."""
         ...
 
-    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
-        """The behaviour of one job."""
-        ...
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob: ...
 
     def restart(self, job: Job, *, first: bool) -> float:
         """Seconds without progress at the beginning of a run."""
@@ -211,9 +207,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def nodes(self) -> Sequence[Node]:
-        """The machines there are."""
-        ...
+    async def nodes(self) -> Sequence[Node]: ...
 
     def check(self, job: Job) -> None:
         """Raise InvalidConfig for a job that this engine can never run."""

@@ -115,7 +115,6 @@ class HeldDevices:
     devices: Sequence[tuple[int, ...]]
 
     def pick(self, rows: Bools) -> HeldDevices:
-        """Some of the rows."""
         devices = [self.devices[row] for row in np.flatnonzero(rows).tolist()]
         start, end, gpus, share = (
             self.start[rows],

@@ -108,7 +108,6 @@ class RunOutcome:
 
     @cached_property
     def done(self) -> Bools:
-        """Jobs that ended."""
         return ~np.isnan(self.ended)
 
     @cached_property

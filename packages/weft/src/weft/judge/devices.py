@@ -40,7 +40,6 @@ class Claims:
 
     @classmethod
     def of(cls, held: Iterable[tuple[str, Allocation]]) -> Claims:
-        """Return the claims of these jobs."""
         claims = cls()
         for job, on in held:
             claims.add(job, on)

@@ -63,7 +63,6 @@ class EventLog:
 
     @property
     def end(self) -> float:
-        """The time of the last line."""
         if self.last is not None:
             return self.last
         return max((line.at for line in self if isinstance(line, LogLine)), default=0.0)

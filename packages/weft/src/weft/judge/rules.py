@@ -31,7 +31,6 @@ class KeptWindow:
     soft: bool
 
     def covers(self, device: Device) -> bool:
-        """Return true if a device is one of them."""
         if device[0] not in self.devices:
             return False
         chosen = self.devices[device[0]]

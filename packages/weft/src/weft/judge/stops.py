@@ -50,7 +50,6 @@ class StopsWatch(LogWatch):
             }
 
     def after(self, replay: PlayedLog, line: LogLine) -> None:
-        """Judge every stop of the decision."""
         event = line.event
         if not isinstance(event, facts.Decided):
             return

@@ -53,7 +53,6 @@ class Journal:
                 self._bell.sendto(b"!", self._notify)
 
     def close(self) -> None:
-        """Write no more."""
         os.close(self._out)
         self._bell.close()
 
@@ -62,7 +61,6 @@ class Journal:
         return is_heard(self._notify) if self._notify else None
 
     def _append(self, line: bytes) -> bool:
-        """All of the line or nothing of it."""
         size = os.fstat(self._out).st_size
         try:
             whole = os.write(self._out, line) == len(line)

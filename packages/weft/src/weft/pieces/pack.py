@@ -223,7 +223,6 @@ class PlanDraft:
         self.changes[self._view.job(row).id] = None
 
     def start(self, row: int) -> bool:
-        """Place a row, if there is a place."""
         job = self._view.job(row)
         on = self._place(job, self._view.free)
         if on is None:

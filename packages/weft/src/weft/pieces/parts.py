@@ -89,9 +89,7 @@ class Order(Part, Protocol):
         """The decision where no order matters, since no job has to wait; None where one does."""
         ...
 
-    def rank(self, view: View) -> Ranking:
-        """All rows in order."""
-        ...
+    def rank(self, view: View) -> Ranking: ...
 
 
 class Size(Part, Protocol):

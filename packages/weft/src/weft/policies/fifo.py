@@ -52,7 +52,6 @@ class Fifo:
         return _about(self.place, backfill=self.backfill)
 
     def fast_start(self, job: Job, free: Capacity, now: float) -> Plan | None:  # noqa: ARG002 - at any time
-        """A lone job that fits starts."""
         return start_at_place(find_place("fifo", self.place), job, free)
 
     def decide(self, view: View) -> Plan:

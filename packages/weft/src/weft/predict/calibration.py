@@ -106,7 +106,6 @@ class Scoreboard:
         return frozenset(self._drifting)
 
     def report(self) -> Calibration:
-        """All scores of the window."""
         classes = [
             ClassScore(name, len(scores), *_summary(scores), self.alpha(name))
             for name, scores in sorted(self._classes.items())

@@ -120,7 +120,6 @@ def _routes() -> tuple[BaseRoute, ...]:
 
 
 def _answers() -> list[Any]:
-    """The types of all answers."""
     routes = [route for router in (*ROOT, *API) for route in router.routes]
     models = [route.response_model for route in routes if isinstance(route, APIRoute)]
     return [kind for kind in dict.fromkeys(models) if isinstance(kind, type)]

@@ -119,7 +119,6 @@ class SimulatedEngine(NoLiveResize, NoSleep):
         """Any job will do."""
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - nothing runs
-        """None: jobs are not processes."""
         return {}
 
     @property

@@ -48,7 +48,6 @@ class Neighbours:
         self._stale[seq] = None
 
     def leave(self, seq: int) -> None:
-        """A job leaves its devices."""
         for device in self._where(self._residents.pop(seq)):
             here = self._on[device]
             here.remove(seq)

@@ -116,7 +116,6 @@ class _Board:
         self.state[i] = state
 
     def read(self, i: int) -> Any:
-        """The content that was written."""
         path = self.folder / str(i)
         content = pickle.loads(path.read_bytes())  # noqa: S301 - in a folder of ours alone
         path.unlink()

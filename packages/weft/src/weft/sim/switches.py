@@ -94,7 +94,6 @@ class Switches:
 
     @property
     def next_at(self) -> float:
-        """The time of the next change."""
         while self._due and not self._counts(self._due[0]):
             heapq.heappop(self._due)
         return min(

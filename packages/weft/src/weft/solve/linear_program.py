@@ -31,7 +31,6 @@ class Sparse:
 
     @classmethod
     def of(cls, dense: Floats) -> Sparse:
-        """The entries that are not zero."""
         rows, columns = np.nonzero(dense)
         return cls(rows, columns, dense[rows, columns], (dense.shape[0], dense.shape[1]))
 

@@ -39,7 +39,6 @@ class ReservedWindow:
     when_done: bool = False
 
     def holds(self, now: float) -> bool:
-        """True if it is in force."""
         return self.start <= now < self.end
 
     def mask(self, node: NodeId, gpus: int) -> int:

@@ -56,17 +56,13 @@ Transaction = Callable[[str], AbstractContextManager[None]]
 class SqlReader(Protocol):
     """Reads rows while another connection writes, from any thread."""
 
-    def ask(self, words: str, values: Any = ()) -> list[Any]:
-        """All rows of the answer."""
-        ...
+    def ask(self, words: str, values: Any = ()) -> list[Any]: ...
 
 
 class Owner(Protocol):
     """The connection that writes: `?` and `:name` stand for values."""
 
-    def execute(self, words: str, values: Any = (), /) -> Any:
-        """Once."""
-        ...
+    def execute(self, words: str, values: Any = (), /) -> Any: ...
 
     def executemany(self, words: str, rows: Any, /) -> Any:
         """Execute a statement for each of several rows."""
@@ -80,7 +76,6 @@ class EndedTable:
         self._reading, self._owner, self._writing = reading, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:
-        """Keep rows in one transaction."""
         with self._writing(f"{len(rows)} ended jobs"):
             for row in rows:
                 self._owner.execute(MAKE_ROOM, (row.number, row.job))

@@ -67,7 +67,6 @@ class MemoryStore:
         return [(seq, at) for seq, (at, _) in sorted(self._bases.items())]
 
     def base(self) -> tuple[int, bytes] | None:
-        """The base at the cut."""
         return None if not self._cut else (self._cut, self._bases[self._cut][1])
 
     def compact(self, seq: int) -> None:

@@ -100,7 +100,6 @@ class PostgresSession:
             raise StoreError(f"PostgreSQL does not answer: {error}", hint=AWAY) from error
 
     def execute(self, words: str, values: Any = (), /) -> psycopg.Cursor[Any]:
-        """A cursor on the answer."""
         with self._saying():
             return self._db.execute(_translate(words), values or None)
 

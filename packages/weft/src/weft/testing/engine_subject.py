@@ -166,7 +166,6 @@ class EngineSession:
         return event
 
     async def told(self, kinds: type[Event] | tuple[type[Event], ...]) -> Any:
-        """The next event of these kinds."""
         async with asyncio.timeout(self._patience_s):
             while not isinstance(event := await self._any(), kinds):
                 pass

@@ -42,7 +42,6 @@ class FileSample:
         return frozenset(self.cells(0))
 
     def cells(self, line: int, delimiter: str = ",") -> list[str]:
-        """The cells of one line; none when there is no such line."""
         lines = self.lines
         return [c.strip() for c in lines[line].split(delimiter)] if line < len(lines) else []
 

@@ -123,7 +123,6 @@ class AttemptSpec:
     address: str = ""
 
     def write(self, folder: Path) -> None:
-        """Write it into the attempt's folder."""
         write_whole(folder / SPEC, self.as_json())
 
     def as_json(self) -> dict[str, Any]:

@@ -114,7 +114,6 @@ class DeviceRecord:
 
     @property
     def counters(self) -> dict[str, float]:
-        """The counters at the last reading."""
         return self._last.counters
 
     @property

@@ -44,7 +44,6 @@ class SleepRequest:
 
     @property
     def state(self) -> str:
-        """The state that the processes are to have."""
         return max(self.wanted.values(), key=DEPTH.__getitem__, default=AWAKE)
 
 

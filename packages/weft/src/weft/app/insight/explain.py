@@ -369,7 +369,6 @@ def _asks(demand: Demand) -> str:
 
 
 def _waits(present: Present, job: Job, why: Reason | None) -> str:
-    """The one thing that blocks."""
     if why is not None:
         return why.text
     about, here, table = present.policy.about, present.cluster.nodes, present.table

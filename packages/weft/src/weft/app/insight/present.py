@@ -160,7 +160,6 @@ class Present:
         return replace(self, table=table)
 
     def having(self, node: Node) -> Present:
-        """The present with one more machine."""
         order = {known.id: i for i, known in enumerate(self.cluster.nodes)}
         return replace(self, cluster=self.cluster.having(node, order))
 

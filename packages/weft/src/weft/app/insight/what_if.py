@@ -74,7 +74,6 @@ class WhatIfChanges:
         return spec
 
     def cluster(self, cluster: Cluster) -> Cluster:
-        """The machines there are then."""
         if not self.nodes:
             return cluster
         return Cluster((*cluster.nodes, *more_nodes(self.nodes, cluster)), cluster.name)

@@ -30,7 +30,6 @@ class Behind:
     trials: int
 
     def say(self, metric: str) -> str:
-        """The reason, for people."""
         return (
             f"{metric} {self.value:.4g} at step {self.step:g} is behind: of {self.trials} trials "
             f"there, those with {self.bound:.4g} or better go on"

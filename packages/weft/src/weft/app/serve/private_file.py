@@ -76,7 +76,6 @@ class LiveSettings:
             ) from error
 
     def write(self, folder: Path) -> None:
-        """Write it for the next start."""
         write_private(folder / FILE, {"policy": self.policy, "lending": dict(self.lending)})
 
     def describe_changes(self, policy: PartSpec, quotas: Any) -> list[str]:

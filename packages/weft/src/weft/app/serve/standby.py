@@ -52,9 +52,7 @@ class LogPlace(Protocol):
         """True if no other standby waits before us."""
         ...
 
-    def is_free(self) -> bool:
-        """True if no service leads."""
-        ...
+    def is_free(self) -> bool: ...
 
     def read(self) -> Lease:
         """The lease of the service that leads; StoreError while that is unknown."""
@@ -131,7 +129,6 @@ class Standby:
         self._seen, self._since = Lease(), time.monotonic()
 
     def wait(self) -> None:
-        """Wait until no service leads."""
         while not self._place.is_first():
             self._pause()
         while not self._place.is_free():

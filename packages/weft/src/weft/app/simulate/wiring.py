@@ -60,7 +60,6 @@ class PreparedSimulation:
         return self.collect(name, perf_counter() - began)
 
     def collect(self, name: str, wall_s: float = 0.0) -> Outcome:
-        """The outcome so far."""
         reads = Needs.REMAINING in self.policy.about.needs
         label = self.predictor.label if reads else "none"
         counts, weights = self.driver.counts, self.weights

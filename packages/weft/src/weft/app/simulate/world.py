@@ -214,7 +214,6 @@ def _adaptive(setup: Setup, models: Mapping[str, ModelTable], trace: Trace, abou
 
 
 def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:
-    """True if every process of a job has all of its model."""
     return all(kind.unit == 1 for kind in table_of(models, job).kinds.values())
 
 

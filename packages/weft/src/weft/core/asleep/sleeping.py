@@ -113,7 +113,6 @@ class Asleep:
         return sleeper is not None and sleeper.there
 
     def note_saved(self, job: JobId, table: JobTable) -> None:
-        """A job has a checkpoint."""
         if job in table:
             self.savers.add(job)
 

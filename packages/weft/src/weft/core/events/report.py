@@ -225,7 +225,6 @@ class Report:
         return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
 
     def values(self) -> dict[str, float]:
-        """All reported values, by name."""
         every = ((name, getattr(self, name)) for name in NAMES)
         known = {name: value for name, value in every if value is not None}
         return {**known, **{f"{USER}{name}": value for name, value in self.user.items()}}

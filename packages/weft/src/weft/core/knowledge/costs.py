@@ -86,9 +86,7 @@ class ChangeCosts(Protocol):
         """
         ...
 
-    def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
-        ...
+    def forget(self, job: Job) -> None: ...
 
     def save(self) -> Any:
         """Everything learnt, as values that JSON has."""

@@ -166,9 +166,7 @@ class Beliefs(Learning, Protocol):
         """Learn from a report of a running job."""
         ...
 
-    def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
-        ...
+    def forget(self, job: Job) -> None: ...
 
     def rates(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """Rows x kinds: speed on as many GPUs as asked for; 0 where a job cannot run."""
@@ -265,9 +263,7 @@ class Colocation(Learning, Protocol):
         """The speed that a job last measured beside its neighbours; None before it did."""
         ...
 
-    def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
-        ...
+    def forget(self, job: Job) -> None: ...
 
 
 class BusSharing(Protocol):
@@ -348,9 +344,7 @@ class TrainingKnowledge(Learning, Protocol):
         """Learn from a report of a running job."""
         ...
 
-    def forget(self, job: Job) -> None:
-        """Forget a job that has left."""
-        ...
+    def forget(self, job: Job) -> None: ...
 
     def ratios(self, job: Job) -> tuple[float, float, float, float] | None:
         """Seconds of the whole training on w workers and p servers, as coefficients.

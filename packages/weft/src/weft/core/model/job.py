@@ -135,7 +135,6 @@ class After:
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """All jobs that are waited for."""
         return (*self.ok, *self.any, *self.not_ok)
 
     def wrong_ends(self) -> Iterator[tuple[JobId, bool | None]]:

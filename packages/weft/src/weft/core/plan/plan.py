@@ -15,13 +15,9 @@ from weft.frozen import frozen
 class Holdings(Protocol):
     """The allocations of jobs now; a view is one."""
 
-    def holds(self, job: JobId) -> Allocation | None:
-        """The allocation of a job."""
-        ...
+    def holds(self, job: JobId) -> Allocation | None: ...
 
-    def held(self) -> Mapping[JobId, Allocation]:
-        """The allocations of all running jobs."""
-        ...
+    def held(self) -> Mapping[JobId, Allocation]: ...
 
 
 @frozen

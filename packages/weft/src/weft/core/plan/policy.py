@@ -41,9 +41,7 @@ class Resting(Policy, Protocol):
     """
 
     @property
-    def rests(self) -> bool:
-        """True if it rests with these parameters."""
-        ...
+    def rests(self) -> bool: ...
 
 
 @runtime_checkable

@@ -246,7 +246,6 @@ class View:
         return self.table.jobs[row]
 
     def allocation(self, row: int) -> Allocation | None:
-        """The allocation of a row."""
         return self.table.allocations[row]
 
     def release(self, jobs: Iterable[JobId]) -> None:

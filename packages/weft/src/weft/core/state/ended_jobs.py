@@ -65,9 +65,7 @@ class EndedJobs(Protocol):
         """Forget these jobs; unknown ones are fine."""
         ...
 
-    def get(self, job: JobId) -> EndedJob | None:
-        """The row of one job."""
-        ...
+    def get(self, job: JobId) -> EndedJob | None: ...
 
     def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
         """Return the outcomes of these jobs, those that are not here left out."""

@@ -239,7 +239,6 @@ class JobTable:
 
     @classmethod
     def of(cls, cells: Floats, jobs: Sequence[Job], held: Sequence[Allocation | None]) -> JobTable:
-        """A table of these cells, with the job and the allocation of each row."""
         if cells.shape != (len(COLUMNS), len(jobs)) or len(held) != len(jobs):
             raise InvalidConfig(f"{cells.shape} cells are not those of {len(jobs)} jobs")
         table = cls(max(len(jobs), 1))
@@ -345,7 +344,6 @@ class Growing:
 
     @property
     def values(self) -> Floats:
-        """All of them, in order."""
         return self._cells[: self._size]
 
     def append(self, value: float) -> None:

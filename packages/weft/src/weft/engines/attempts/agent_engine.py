@@ -61,7 +61,6 @@ class AgentEngine(SleepsByAgent):
         await asyncio.to_thread(remove_jobs, self.state, jobs)
 
     def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """The size of each job's folder."""
         return stored_bytes(self.state, jobs)
 
     def measured(self, job: JobId, attempt: int) -> MeasuredAttempt:

@@ -73,7 +73,6 @@ class SleepsByAgent(ABC):
         return sum(answer.host_gb for answer in answers)
 
     async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
-        """An attempt that is over is not asleep."""
         if wrong := await _wake_all(self._parts((job, attempt)), by, self._wake_s):
             raise wrong
 

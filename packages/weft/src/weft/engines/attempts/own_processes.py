@@ -145,7 +145,6 @@ class Coordinators:
         self._used.clear()
 
     def pid(self, discipline: str) -> int | None:
-        """The process of a coordinator that runs."""
         return _named_in(self._record(discipline))
 
     def _path(self, discipline: str) -> str:
@@ -183,7 +182,6 @@ class MemoryBook:
 
     @property
     def pid(self) -> int | None:
-        """The process, where it runs."""
         return _named_in(self._record)
 
     @property

@@ -53,7 +53,6 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End all tasks."""
         await end_tasks(*self._tasks)
 
     async def _repeat(self, what: str, chore: Chore) -> None:

@@ -41,7 +41,6 @@ class SleepsOnNodes(AgentEngine):
         return frozenset((Rung.FREEZE,) if self._manager.abilities.sleeps else ())
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
-        """All of its ranks, on all of its nodes."""
         await super().freeze(job, attempt, by=by)
         self._asleep.add((job, attempt))
 

@@ -159,7 +159,6 @@ class RunningAttempt:
 
     @property
     def key(self) -> Key:
-        """The key that it is known by."""
         return self.watch.gang.key
 
     @property

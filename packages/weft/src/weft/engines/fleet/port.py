@@ -70,7 +70,6 @@ class Gang:
 
     @property
     def key(self) -> Key:
-        """The key that it is known by."""
         return self.job, self.attempt
 
 

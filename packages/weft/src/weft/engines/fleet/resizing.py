@@ -403,5 +403,4 @@ class GangChanges:
 
 
 def _meet(change: PendingChange) -> dict[str, Any]:
-    """The first request of a change."""
     return {"epoch": change.epoch, "meet": True, **change.start}

@@ -80,7 +80,6 @@ class Roster:
         return {n: part for part in self.parts for n in part.numbers if n not in stay}
 
     def finish(self, answer: Mapping[str, Any]) -> Roster:
-        """After a change was made."""
         assert self.change is not None
         held = {part.folder for part in self.change.parts}
         gangs = (gang for gang in self.every_gang if held & {part.folder for part in gang.parts})

@@ -324,7 +324,6 @@ class Watching:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
         self._stop.set()
         if self._watch is not None:
             self._watch.end()

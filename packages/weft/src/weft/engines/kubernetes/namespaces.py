@@ -304,7 +304,6 @@ class Namespace:
                 self._templates.add((device, count))
 
     def _create(self, path: str, body: Object, *, dry: bool = False) -> Object | None:
-        """None if it is there already."""
         try:
             return self.api.create(path, body, dry=dry)
         except ApiError as error:

@@ -83,7 +83,6 @@ class CorePools:
     _pools: dict[NodeId, CorePool] = field(default_factory=dict)
 
     def take(self, gang: Gang, site: AttemptSite) -> dict[NodeId, Cores]:
-        """Cores for every rank of a gang, on its nodes."""
         return {part.node: self._take(gang.key, part, part.cpus, site) for part in gang.parts}
 
     def change(self, gang: Gang, to: Allocation, site: AttemptSite) -> dict[NodeId, Cores]:

@@ -79,7 +79,6 @@ class LocalManager:
             await asyncio.to_thread(self.warm.close)
 
     async def nodes(self) -> Sequence[Machine]:
-        """The one machine there is."""
         return [Machine(self.node)]
 
     def check(self, job: Job) -> None:

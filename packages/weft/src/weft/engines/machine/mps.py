@@ -45,7 +45,6 @@ class Mps:
 
     @property
     def there(self) -> bool:
-        """True if the daemon is installed."""
         return self._control is not None
 
     def env(self, gpu: int = 0) -> dict[str, str]:

@@ -209,7 +209,6 @@ class RayManager:
         return codes
 
     def _lost(self) -> dict[NodeId, str]:
-        """Nodes that are down, and why."""
         return {
             machine.node.id: machine.reason
             for machine in self._machines

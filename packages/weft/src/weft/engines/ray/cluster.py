@@ -223,7 +223,6 @@ class RayCluster:
             raise
 
     def end(self, job: str, attempt: int) -> list[int]:
-        """End an attempt wherever it is."""
         left: list[int] = []
         for node in [*self._runners]:
             with suppress(LookupError):

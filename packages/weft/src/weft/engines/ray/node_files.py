@@ -39,7 +39,6 @@ class ServicePaths:
     own: Path | None
 
     def place(self, path: Path) -> Path:
-        """The path of a file of the service here."""
         if self.own is None or not path.is_relative_to(self.root):
             return path
         return self.own / path.relative_to(self.root)

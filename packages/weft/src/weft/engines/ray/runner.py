@@ -75,7 +75,6 @@ class Runner:
         return {"version": __version__, "agents": agents, "shared": shared}
 
     def call(self, name: str, args: Sequence[Any]) -> Any:
-        """Call any other method, by name."""
         calls: dict[str, Callable[..., Any]] = {
             "start": self.start,
             "end": self.end,

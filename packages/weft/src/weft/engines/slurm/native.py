@@ -221,7 +221,6 @@ class NativeSlurm:
         offers.make(gang.key, user.uid, script, gpus, find_unshared(folders, user.uid))
 
     def take(self, account: str) -> BatchWork:
-        """The work for a person's client."""
         assert self._offers is not None
         return self._offers.take(account)
 

@@ -89,7 +89,6 @@ class SlurmOffers:
         self._ends: dict[int, set[str]] = {}
 
     def open(self) -> None:
-        """Read what was offered before."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._room.parent.mkdir(mode=0o711, exist_ok=True)
         make_room(self._room, self._users)

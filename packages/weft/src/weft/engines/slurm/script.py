@@ -41,7 +41,6 @@ class SbatchOptions:
     most_min: int = 0
 
     def options(self) -> list[str]:
-        """Options that all jobs have."""
         named = {
             "partition": self.partition,
             "account": self.account,

@@ -136,7 +136,6 @@ def _score_all_pairs(links: Floats) -> tuple[Floats, Floats]:
 
 
 def _score_stars(links: Floats) -> tuple[Floats, Floats]:
-    """The best of all centres."""
     n = len(links)
     masks = np.arange(1 << n)
     best, widest = np.zeros(1 << n), np.full(1 << n, -np.inf)

@@ -60,7 +60,6 @@ class Tasks:
         return self.samples / self.batch
 
     def need(self, workers: int, servers: int) -> Floats:
-        """The resources of that many tasks."""
         return workers * self.worker.vector + servers * self.server.vector
 
     def split(self, on: Allocation) -> Split:

@@ -290,7 +290,6 @@ class DeviceHelper:
 
     @property
     def pids(self) -> list[int]:
-        """The helper's own process."""
         return [] if self._process is None else [self._process.pid]
 
     def suspend(self, pids: Collection[int]) -> None:

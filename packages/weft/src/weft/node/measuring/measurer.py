@@ -51,7 +51,6 @@ class Measurer:
         self.reports_itself = False
 
     def take(self, message: Counted) -> None:
-        """Note a watcher's message."""
         if self._claims.allows_steps(message.steps) and self.counts.take(message, time.time()):
             self._changed = True
             self.health.take(message)

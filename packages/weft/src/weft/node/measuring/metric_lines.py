@@ -63,7 +63,6 @@ class MetricLines:
             self.write()
 
     def write(self) -> None:
-        """Write what is there."""
         if not self._waiting:
             return
         self._written = time.monotonic()

@@ -35,7 +35,6 @@ class Paces:
         self._before: dict[int, Counted] = {}
 
     def take(self, message: Counted) -> None:
-        """Note a watcher's message."""
         if message.own_steps > 0.0:
             self._now[message.rank] = message
 
@@ -65,7 +64,6 @@ class HealthLines:
         self._faults: tuple[str, ...] = ()
 
     def take(self, message: Counted) -> None:
-        """Note a watcher's message."""
         if self._paces is not None:
             self._paces.take(message)
 
@@ -120,7 +118,6 @@ class HealthLines:
         return visible_devices(self._spec) if self._spec.learnt else self._spec.devices
 
     def _read_paces(self) -> list[tuple[int, int, float, float]]:
-        """By rank, with its device."""
         rows = [] if self._paces is None else self._paces.window()
         first, devices = self._spec.first_rank, self._numbers() or self._spec.devices
         return [
@@ -226,7 +223,6 @@ class ObservedDevices:
         return max(parts, default=None)
 
     def health(self) -> MeasuredHealth:
-        """The health of the devices now."""
         power = self._every("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         heat = self._every("nvmlDeviceGetTemperature", ctypes.c_uint, DIE)
         errors = self._every(

@@ -119,7 +119,6 @@ class Book:
         return [MemoryLine(key, f"ask {device}") for device in sorted(self._waited_for())]
 
     def hold(self, now: float, key: Key, device: str, size: int) -> Out:
-        """A process holds this much now."""
         own, book = self.processes[key], self._device(device)
         book.free = max(book.free - size + own.held.get(device, 0), 0)
         own.held[device] = size

@@ -44,7 +44,6 @@ class GivingWay:
             self._cannot.add(job)
 
     def wake(self, job: Job) -> None:
-        """Take that back."""
         self._asked.pop(job, None)
         self._leave(job, AWAKE)
 

@@ -59,7 +59,6 @@ class RankLog:
         return any(words in self._tail for words in OUT_OF_MEMORY)
 
     def close(self) -> None:
-        """No more is written."""
         self._out.close()
 
 

@@ -138,8 +138,6 @@ class Shells:
 
 @dataclass(slots=True)
 class _Shell:
-    """One of them, with its terminal."""
-
     rank: Rank
     terminal: Terminal
     hung_up: bool = False

@@ -68,7 +68,6 @@ class Terminal:
         self._select.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
 
     def show(self, chunk: bytes) -> None:
-        """Something was printed."""
         if self._master < 0:
             return
         self._note_use()
@@ -128,7 +127,6 @@ class Terminal:
             self.admit(conversation)
 
     def admit(self, conversation: socket.socket) -> None:
-        """A client has connected."""
         conversation.setblocking(False)
         viewer = _Viewer(conversation)
         self._viewers.append(viewer)

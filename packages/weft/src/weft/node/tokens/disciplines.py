@@ -156,7 +156,6 @@ class Timeslice:
     _since: float = 0.0
 
     def next(self, now: float, book: TokenState) -> TokenRequest | None:
-        """Only the active job's requests."""
         if self._over(now, book):
             self._turn(now, book)
         for request in book.waiting:
@@ -174,7 +173,6 @@ class Timeslice:
         return [self._active] if self._active is not None and over else []
 
     def wake_at(self, now: float, book: TokenState) -> float:
-        """The end of the slice."""
         end = self._since + self.quantum_s
         return end if len(book.members) > 1 and end > now else NEVER
 

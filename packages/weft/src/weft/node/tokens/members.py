@@ -61,7 +61,6 @@ class TokenMember:
     expired: int = 0
 
     def pace(self, tokens: tuple[str, ...]) -> TokenPace:
-        """Return the pace of a set of tokens."""
         return self.paces.setdefault(tokens, TokenPace())
 
     @property
@@ -111,7 +110,6 @@ class TokenState:
         return state
 
     def fits(self, tokens: Iterable[str]) -> bool:
-        """True if all the tokens are free."""
         return all(self.left(token) > 0 for token in tokens)
 
     def left(self, token: str) -> int:
@@ -120,7 +118,6 @@ class TokenState:
         return self.slots.get(token, 1) - held
 
     def holds(self, key: Key) -> bool:
-        """True if a member holds anything."""
         return any(holder == key for holder, _ in self.grants)
 
     def waits(self, key: Key) -> bool:

@@ -106,7 +106,6 @@ class MeasuredFacts:
         return [known[kind].unit if kind in known else 0 for kind in kinds]
 
     def rate(self, job: Job, kind: str) -> float:
-        """Iterations a second."""
         model = table_of(self.models, job)
         return tuned_rate(model, model.kinds[kind], job) if kind in model.kinds else 0.0
 

@@ -123,7 +123,6 @@ class Shown:
     noise: float = 0.0
 
     def add(self, init: int, batch: int, step_s: float, report: Report) -> None:
-        """Another report, at a batch."""
         self.batch, self.step_s = batch, step_s
         self.peaks.setdefault(batch, report.mem_gb or 0.0)
         self.noise = report.noise or self.noise

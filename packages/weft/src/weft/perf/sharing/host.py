@@ -57,7 +57,6 @@ class HostLaw:
     need_gb: float = 0.0
 
     def at(self, cpus: float, mem_gb: float) -> float:
-        """Speed at one point."""
         if mem_gb < self.need_gb:
             return STARVED
         speed = min(self.top, self.core * float(cpus**self.power))

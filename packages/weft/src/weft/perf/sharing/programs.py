@@ -138,7 +138,6 @@ class LearntPrograms(Remembering[ProgramsSeen]):
             self.observe_peak(job, kind, own.peak_gb)
 
     def observe_peak(self, job: Job, kind: str, peak_gb: float) -> None:
-        """The peak of the job and of its program."""
         key, own = _key(job, kind), self.memory.running.setdefault(job.id, RunningProgram())
         own.peak_gb, own.settled = max(own.peak_gb, peak_gb), True
         _keep(self.memory.peaks, key, max(own.peak_gb, self.memory.peaks.get(key, 0.0)))

@@ -39,7 +39,6 @@ class Sublinear:
     d: float
 
     def __call__(self, k: Any) -> Any:
-        """The loss after k iterations."""
         return 1.0 / (self.a * k**2 + self.b * k + self.c) + self.d
 
 
@@ -52,7 +51,6 @@ class Linear:
     c: float
 
     def __call__(self, k: Any) -> Any:
-        """The loss after k iterations."""
         return self.scale * self.mu**k + self.c
 
 
@@ -179,7 +177,6 @@ class LossCurve(NamedTuple):
     b2: float
 
     def at(self, epoch: float) -> float:
-        """The loss after that many epochs."""
         return 1.0 / (self.b0 * epoch + self.b1) + self.b2
 
     def converged(self, drop: float = 0.05, over: int = 10, most: int = 100) -> int:

@@ -80,7 +80,6 @@ class _Placed:
         self._pace = Pace(1.0)
 
     def begin(self, on: Allocation, kind: str) -> None:  # noqa: ARG002 - blind to kinds
-        """Take note of where it is."""
         way = _class_of(on, allreduce=self._allreduce)
         workers = on.gpus if way == "allreduce-local" else 1
         step_s = step_time(self._step, way, self._media, workers).total_s

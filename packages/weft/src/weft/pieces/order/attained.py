@@ -194,7 +194,6 @@ class QueuedService:
         return settle_queues(view, self._queues, place)
 
     def rank(self, view: View) -> Ranking:
-        """The scan of the queues."""
         return rank_queues(view, self._queues, self._by_index)
 
     @property

@@ -173,7 +173,6 @@ class LeastFragmented(OneByOne):
     about = About("fgd", "Weng et al. 2023", ties=Ties.NONE, taxonomy=FEW)
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
-        """Place a job as if all jobs were like it."""
         return place_by_fragments(job, free, typical_classes((job.demand,)))
 
     reads_view: ClassVar[bool] = True

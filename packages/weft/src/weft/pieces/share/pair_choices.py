@@ -159,7 +159,6 @@ class _Offers(NamedTuple):
         return _Offers(gain, worth, leader, each(self.follower), each(self.size), each(self.speeds))
 
     def is_of(self, other: _Offers) -> bool:
-        """True if these are equal pairs."""
         mine, theirs = (sorted(zip(o.leader, o.follower, strict=True)) for o in (self, other))
         return mine == theirs
 
@@ -190,8 +189,6 @@ def share_devices(
 
 
 class _Search:
-    """Pairs for one decision."""
-
     def __init__(
         self,
         view: View,

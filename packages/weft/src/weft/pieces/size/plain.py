@@ -42,7 +42,6 @@ class Least:
     stops = False
 
     def choose_sizes(self, view: View) -> Sizes:
-        """All rows at their smallest."""
         return Sizes(choose_kinds(view, {r: j.demand.min for r, j in enumerate(view.table.jobs)}))
 
 

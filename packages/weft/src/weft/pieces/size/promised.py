@@ -249,7 +249,6 @@ class PromiseLedger:
         return {row: promise.schedule for row, promise in self.kept.items()}
 
     def memory(self, inner: object = None) -> PromiseMemory:
-        """The memory until the next decision."""
         jobs = self.view.table.jobs
         shown = {jobs[row].id: promise for row, promise in sorted(self.kept.items())}
         return PromiseMemory({**shown, **self.away}, tuple(sorted(self.refused)), inner)
@@ -389,7 +388,6 @@ class PromiseLedger:
 
 
 def _hidden(view: View, job: JobId) -> bool:
-    """True if a job is there, but not shown."""
     return any(job in part.table for part in view.out_of_sight)
 
 

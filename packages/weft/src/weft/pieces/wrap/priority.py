@@ -147,7 +147,6 @@ def _shrinks(view: View, plan: Plan) -> Bools:
 
 
 def _stops(view: View, plan: Plan) -> Bools:
-    """Running rows that a plan stops."""
     mask = np.zeros(len(view.table), dtype=bool)
     for job, to in plan.changes.items():
         mask[view.table.row(job)] = to is None

@@ -79,7 +79,6 @@ class Cut:
 
     @property
     def view(self) -> View:
-        """The view of the policy."""
         table = self.part.table.pick(np.ones(len(self.part.table), dtype=bool))
         free = Capacity(self.cluster)
         for row, on in enumerate(table.allocations):

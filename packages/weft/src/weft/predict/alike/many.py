@@ -93,7 +93,6 @@ class Many:
         return np.maximum(index, 1.0 / np.maximum(groups.limits_s[:, None] - attained, LEAST_S))
 
     def _index_of(self, chains: Ids, ages: Floats) -> Floats:
-        """Return the index of each chain at each of its ages, chains x ages."""
         if len(chains) <= FEW:
             blocks = [[self._lookup.cells(i) for i in chain] for chain in chains.tolist()]
             index = [index_of_one(*block, self._shrink) for block in zip(blocks, ages, strict=True)]
@@ -178,7 +177,6 @@ class ChainRows:
         self._seq_of: dict[int, int] = {}
 
     def of(self, table: JobTable) -> GroupChains:
-        """The chains of a table's rows."""
         seq = table.seq.astype(np.intp)
         if len(seq) and seq[-1] >= len(self._of_seq):
             self._grow(int(seq[-1]) + 1)

@@ -224,7 +224,6 @@ class Lookup:
         return self._cells[:, start : start + size + 1]
 
     def sums(self, ids: Ids) -> Sums:
-        """All of each group."""
         at = self._start[ids] + self._size[ids]
         return Sums(*self._cells[1:].take(at, axis=1))
 
@@ -305,7 +304,6 @@ class ConditionedPrior(NamedTuple):
 
 @lru_cache(1024)
 def _look_ahead(ages: tuple[float, ...]) -> ConditionedPrior:
-    """The prior for all jobs of these ages."""
     a = np.array(ages)
     reach, prior = _reach(a), _prior_of(a)[:, None, :]
     by_then = prior <= reach[:, :, None]

@@ -80,7 +80,6 @@ class Single:
         return Predicted(name, quantiles, low if low > LEAST_S else 0.0, high)
 
     def basis(self, levels: Sequence[TraitGroup]) -> Basis:
-        """The group that says most."""
         if not self._rings.ends:
             return Basis()
         _, parts = self._mix(levels, 0.0)
@@ -229,7 +228,6 @@ class Alike:
         return self._single.basis(levels_of(job))
 
     def scores(self) -> Calibration:
-        """Scores of predictions, by class."""
         return self._scores.report()
 
     # ---- what happens

@@ -62,7 +62,6 @@ class RecentEnds:
         return len(self._ends.get(program, ())) if program else 0
 
     def note_submitted(self, job: Job) -> None:
-        """Its size was submitted now."""
         self._submitted[keys_of(job)[0]] = job.submitted
 
     def add(self, job: Job, seconds: float) -> None:

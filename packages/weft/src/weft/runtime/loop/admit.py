@@ -320,7 +320,6 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 
 
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
-    """True if this was reported before."""
     match event:
         case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
             ahead = state.asleep.find(job, attempt) is not None
@@ -376,7 +375,6 @@ def _judge(
 
 
 def _was_noticed(event: facts.Noticed, record: JobRecord) -> bool:
-    """True if a job's notices have this one already."""
     return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 
 

@@ -23,7 +23,6 @@ class Deadlines:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Begin, with the jobs there are."""
         for job in self._driver.scheduler.state.table.jobs:
             self._expect(job)
         self._keep(self._follow(self._driver.seq))

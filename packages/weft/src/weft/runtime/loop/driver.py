@@ -273,7 +273,6 @@ class Driver:
 
     @property
     def policy(self) -> PartSpec:
-        """The policy that decides now."""
         return self._known.policy
 
     @property
@@ -296,7 +295,6 @@ class Driver:
         return status_of(find_record(self.ledger, job), self.scheduler.state)
 
     def jobs(self) -> list[JobStatus]:
-        """Every job in order of submission."""
         return [status_of(record, self.scheduler.state) for record in self.ledger.jobs.values()]
 
     def nodes(self) -> list[tuple[Node, str]]:

@@ -55,7 +55,6 @@ class TenantTerms:
         return dict(zip(tenants, given.tolist(), strict=True))
 
     def _line(self, who: str) -> list[str]:
-        """A tenant or group, its group, and that one's."""
         line = [who]
         while line[-1] in self.parents:
             line.append(self.parents[line[-1]])

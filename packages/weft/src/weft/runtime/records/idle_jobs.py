@@ -68,7 +68,6 @@ class IdleJobs:
 
     @property
     def idle(self) -> Mapping[JobId, Use]:
-        """Return the jobs that are idle now."""
         return {job: use for job, use in self.uses.items() if use.idle_s >= self.idle_s}
 
 

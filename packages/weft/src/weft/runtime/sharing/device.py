@@ -174,7 +174,6 @@ class DeviceControl:
         return frozenset(residents) - awake
 
     def standing(self, job: JobId) -> ResidentStanding:
-        """The state of a resident."""
         resident = self._residents[job]
         return ResidentStanding(
             resident.promise, self.pace(job), self._broken_s.get(job, 0.0), self.mode

@@ -47,8 +47,6 @@ Residents = dict[Device, dict[Attempt, tuple[Job, float]]]  # with their ages
 
 @dataclass(slots=True)
 class _LastReport:
-    """The last report about an attempt."""
-
     peak_gb: float = 0.0
     pace: float | None = None
     beside: tuple[JobId, ...] = ()

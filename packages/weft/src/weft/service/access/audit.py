@@ -87,8 +87,6 @@ class AuditLog:
 
 
 class _Memory:
-    """The last entries, in memory."""
-
     def __init__(self, most: int) -> None:
         self._entries: deque[AuditEntry] = deque(maxlen=most)
         self.append = self._entries.append

@@ -82,7 +82,6 @@ class _Measured(Coroutine[Any, Any, Any]):
         return self._step(self._work.throw, error[0] if len(error) == 1 else error[1])
 
     def close(self) -> None:
-        """End it where it waits."""
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -92,7 +91,6 @@ class _Measured(Coroutine[Any, Any, Any]):
 
     @property
     def cr_frame(self) -> FrameType | None:
-        """The frame in which it waits."""
         return self._work.cr_frame
 
     @property
@@ -110,7 +108,6 @@ class _Measured(Coroutine[Any, Any, Any]):
 
     @property
     def cr_await(self) -> Any:
-        """The awaitable that it waits for."""
         return self._work.cr_await
 
     def _step(self, step: Step, value: Any) -> Any:

@@ -175,7 +175,6 @@ class _Apps:
         self._sorted: list[str] = []
 
     def add(self, job: Job) -> None:
-        """A job of an app came."""
         if job.app not in self.jobs:
             self.jobs[job.app] = []
             insort(self._sorted, job.app)

@@ -215,7 +215,6 @@ class SweepTrial:
 
     @classmethod
     def of(cls, record: JobRecord, search: SearchTerms, steps: Sequence[float]) -> SweepTrial:
-        """A trial from the record of its job."""
         series = record.metrics.series.get(search.metric)
         points = () if series is None else series.curve()
         curve = [(step, math.nan if value is None else value) for step, value, _ in points]

@@ -104,7 +104,6 @@ def _metric_pattern(text: str) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """One text is a list of it."""
     return [value] if isinstance(value, str) else value
 
 

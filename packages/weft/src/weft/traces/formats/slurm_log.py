@@ -67,8 +67,6 @@ def _cluster(file: TraceFile) -> str:
 
 
 class _Reader:
-    """Column positions of one log."""
-
     def __init__(self, table: TraceTable, cluster: str, origin: float) -> None:
         self.table, self.cluster, self.origin = table, cluster, origin
         self.id, self.gpus = table.index("job_id"), table.index("gpu_num")

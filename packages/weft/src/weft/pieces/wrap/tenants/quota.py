@@ -275,7 +275,6 @@ class QuotaCheck:
                     self._bar(shape, row, kind)
 
     def count(self) -> None:
-        """Take the plan as it is."""
         for row, on in self._in_turn():
             self._add(self._view.job(row).tenant, self._view.cluster.kind_of(on), _gpus(on))
 

@@ -36,7 +36,6 @@ class TenantTree:
         return self._depths[0]
 
     def line(self, who: str) -> tuple[str, ...]:
-        """A tenant, its group, and that one's."""
         line = self._lines.get(who)
         if line is None:
             above = (self.line(self.parents[who])) if who in self.parents else ()

@@ -252,7 +252,6 @@ def _pairs(
     labels: tuple[str, str],
     counts: Mapping[tuple[str, str], float],
 ) -> Iterator[str]:
-    """A metric with two labels."""
     yield f"# HELP weft_{name} {text}"
     yield f"# TYPE weft_{name} {kind}"
     for (first, second), count in sorted(counts.items()):
@@ -271,7 +270,6 @@ def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
 
 
 def _times(service: Context) -> dict[str, tuple[str, str, float]]:
-    """Times that the parts take."""
     parts = {"append": service.live.store.appends, "decision": service.driver.decisions.took}
     times: dict[str, tuple[str, str, float]] = {
         "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s),

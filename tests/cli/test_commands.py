@@ -251,7 +251,7 @@ def test_a_pattern_cancels_only_once_somebody_agrees(
     assert weft("cancel", "sweep-*", "--yes").stdout == "cancelled sweep-1, sweep-2\n"
     assert "no job that has not ended matches 'z*'" in weft("cancel", "z*", code=2).stderr
 
-    monkeypatch.setattr("weft.cli.view.screen.interactive", lambda: True)
+    monkeypatch.setattr("weft.cli.commands.jobs.change.interactive", lambda: True)
     said_no = CliRunner().invoke(cli, ["cancel", "sweep-?"], input="n\n")
     assert said_no.stdout.endswith("nothing was cancelled\n")
     said_yes = CliRunner().invoke(cli, ["cancel", "sweep-?"], input="y\n")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from weft_client.client import Client, What
-from weft_client.job import Explanation, Job, JobStatus, Sweep
+from weft_client.job import Job, JobStatus, Sweep
 from weft_client.steps import Steps
 
 S = TypeVar("S")
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +39,47 @@ async def _run(steps: Steps[T]) -> T:
     return step.value
 
 
+def _awaited(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of the same arguments that runs this one, of what it stands for, in a thread."""
+
+    @wraps(method)
+    async def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(method, self._of, *args, **kwargs)
+
+    return run
+
+
 class AsyncJob:
     """A job whose methods are awaited."""
 
+    status = _awaited(Job.status)
+    explain = _awaited(Job.explain)
+    metrics = _awaited(Job.metrics)
+    curves = _awaited(Job.curves)
+    events = _awaited(Job.events)
+    artifacts = _awaited(Job.artifacts)
+    fetch = _awaited(Job.fetch)
+    cancel = _awaited(Job.cancel)
+    suspend = _awaited(Job.suspend)
+    resume = _awaited(Job.resume)
+
     def __init__(self, job: Job) -> None:
-        self.id, self._job = job.id, job
+        self.id, self._of = job.id, job
 
     def __repr__(self) -> str:
         return f"AsyncJob({self.id!r})"
 
-    async def status(self) -> JobStatus:
-        return await asyncio.to_thread(self._job.status)
-
     async def wait(self, timeout: float | None = None) -> JobStatus:
-        return await _run(self._job.waiting(timeout))
+        return await _run(self._of.waiting(timeout))
 
     async def result(self, timeout: float | None = None) -> Any:
-        return (await asyncio.to_thread(self._job.values, await self.wait(timeout)))[0]
-
-    async def explain(self) -> Explanation:
-        return await asyncio.to_thread(self._job.explain)
-
-    async def metrics(self) -> dict[str, float]:
-        return await asyncio.to_thread(self._job.metrics)
-
-    async def curves(self) -> dict[str, list[tuple[float, float | None]]]:
-        return await asyncio.to_thread(self._job.curves)
-
-    async def events(self, limit: int = 500) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(self._job.events, limit)
-
-    async def artifacts(self) -> dict[str, int]:
-        return await asyncio.to_thread(self._job.artifacts)
-
-    async def fetch(self, path: str = "", to: str | os.PathLike[str] = ".") -> list[Path]:
-        return await asyncio.to_thread(self._job.fetch, path, to)
-
-    async def cancel(self) -> None:
-        await asyncio.to_thread(self._job.cancel)
-
-    async def suspend(self, *, restart: bool = False) -> None:
-        await asyncio.to_thread(self._job.suspend, restart=restart)
-
-    async def resume(self) -> None:
-        await asyncio.to_thread(self._job.resume)
+        return (await asyncio.to_thread(self._of.values, await self.wait(timeout)))[0]
 
     async def logs(self, *, follow: bool = False, rank: int = 0) -> AsyncIterator[str]:
         """The lines that a rank has printed."""
-        steps = self._job.printing(follow=follow, rank=rank)
+        steps = self._of.printing(follow=follow, rank=rank)
         while not isinstance(step := await asyncio.to_thread(_take, steps), _End):
             if isinstance(step, float):
                 await asyncio.sleep(step)
@@ -97,32 +91,29 @@ class AsyncJob:
 class AsyncSweep:
     """A sweep whose methods are awaited."""
 
+    statuses = _awaited(Sweep.statuses)
+    table = _awaited(Sweep.table)
+    cancel = _awaited(Sweep.cancel)
+
     def __init__(self, sweep: Sweep) -> None:
-        self.id, self.jobs, self._sweep = sweep.id, [AsyncJob(job) for job in sweep.jobs], sweep
+        self.id, self.jobs, self._of = sweep.id, [AsyncJob(job) for job in sweep.jobs], sweep
 
     def __repr__(self) -> str:
         return f"AsyncSweep({self.id!r}, {len(self.jobs)} jobs)"
 
-    async def statuses(self) -> list[JobStatus]:
-        return await asyncio.to_thread(self._sweep.statuses)
-
     async def wait(self, timeout: float | None = None) -> list[JobStatus]:
-        return await _run(self._sweep.waiting(timeout))
-
-    async def table(self) -> Any:
-        return await asyncio.to_thread(self._sweep.table)
-
-    async def cancel(self) -> None:
-        await asyncio.to_thread(self._sweep.cancel)
+        return await _run(self._of.waiting(timeout))
 
 
 class AsyncClient:
     """A service for coroutines; the arguments are those of `Client`."""
 
+    cluster = _awaited(Client.cluster)
+
     def __init__(
         self, url: str = "", token: str | None = None, *, calls: str | os.PathLike[str] = ""
     ) -> None:
-        self._client = Client(url, token, calls=calls)
+        self._of = Client(url, token, calls=calls)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -133,22 +124,19 @@ class AsyncClient:
     async def submit(
         self, what: What | Callable[..., Any], /, *args: Any, **options: Any
     ) -> AsyncJob:
-        return AsyncJob(await asyncio.to_thread(self._client.submit, what, *args, **options))
+        return AsyncJob(await asyncio.to_thread(self._of.submit, what, *args, **options))
 
     async def map(
         self, function: Callable[..., Any], /, *values: Iterable[Any], **options: Any
     ) -> list[AsyncJob]:
-        jobs = await asyncio.to_thread(self._client.map, function, *values, **options)
+        jobs = await asyncio.to_thread(self._of.map, function, *values, **options)
         return [AsyncJob(job) for job in jobs]
 
     async def sweep(self, what: What, /, **options: Any) -> AsyncSweep:
-        return AsyncSweep(await asyncio.to_thread(self._client.sweep, what, **options))
+        return AsyncSweep(await asyncio.to_thread(self._of.sweep, what, **options))
 
     async def job(self, job_id: str) -> AsyncJob:
-        return AsyncJob(await asyncio.to_thread(self._client.job, job_id))
+        return AsyncJob(await asyncio.to_thread(self._of.job, job_id))
 
     async def jobs(self, **wanted: str) -> list[JobStatus]:
-        return await asyncio.to_thread(lambda: list(self._client.jobs(**wanted)))
-
-    async def cluster(self) -> dict[str, Any]:
-        return await asyncio.to_thread(self._client.cluster)
+        return await asyncio.to_thread(lambda: list(self._of.jobs(**wanted)))

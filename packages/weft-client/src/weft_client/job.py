@@ -41,17 +41,9 @@ class JobStatus:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> JobStatus:
         """The status in one answer of the API."""
-        return cls(
-            id=fields["id"],
-            name=fields["name"],
-            state=fields["state"],
-            reason=fields["reason"],
-            attempt=fields["attempt"],
-            progress=fields["progress"],
-            gpu_seconds=fields["gpu_seconds"],
-            parameters=fields.get("parameters") or {},
-            fields=fields,
-        )
+        own = ("id", "name", "state", "reason", "attempt", "progress", "gpu_seconds")
+        parameters = fields.get("parameters") or {}
+        return cls(**{name: fields[name] for name in own}, parameters=parameters, fields=fields)
 
     @property
     def ended(self) -> bool:

@@ -201,14 +201,6 @@ def order_early(counts: Counts, gangs: Floats, weight: Floats) -> Rows:
     return np.lexsort((-gangs, -worth))
 
 
-def mean_rounds(runs: Bools, weight: Floats) -> float:
-    """Sum over jobs of weight times the mean index of their rounds."""
-    index = np.arange(runs.shape[1])
-    held = runs.sum(axis=1)
-    some = held > 0
-    return float((weight[some] * (runs[some] @ index) / held[some]).sum())
-
-
 def fill(idle: float, gangs: Floats, left_s: Floats, waiting: Sequence[int]) -> list[int]:
     """Jobs for idle GPUs: the longest predicted remainder first, if its gang fits."""
     chosen = []

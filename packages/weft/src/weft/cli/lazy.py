@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_command_from_info
 from typer.models import CommandInfo
 
+from weft.core.spec.registry import find, names
 from weft.frozen import frozen
 
 PLUGINS = "Plug-ins"
@@ -80,16 +81,12 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
         """Every name, those of plug-ins last."""
-        from weft.core.spec.registry import names
-
         return [*self._entries, *(name for name in names("command") if name not in self._entries)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """A placeholder, or a plug-in's own command; None where there is none of that name."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]
-        from weft.core.spec.registry import find, names
-
         if cmd_name not in names("command"):
             return None
         self.commands[cmd_name] = build(cmd_name, find("command", cmd_name), PLUGINS)

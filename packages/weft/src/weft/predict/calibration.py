@@ -114,15 +114,6 @@ class Scoreboard:
             len(self._all), *_summary(self._all), tuple(sorted(self._drifting)), tuple(classes)
         )
 
-    def coverage(self, name: str) -> tuple[int, float]:
-        """The number of ranges of this class that were scored, and the part that was right.
-
-        Of all if few.
-        """
-        scores = self._classes.get(name, ())
-        scores = scores if len(scores) >= 20 else self._all
-        return len(scores), _summary(scores)[0]
-
     def save(self) -> Any:
         return {
             "alphas": self._alphas,

@@ -24,14 +24,7 @@ from weft.perf.training.learner import Learner
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 from weft_papers.shockwave.authors import CONSTANTS, AuthorsShockwave
-from weft_papers.shockwave.packing import (
-    _gains,
-    fill,
-    mean_rounds,
-    order_early,
-    place_rounds,
-    plan_rounds,
-)
+from weft_papers.shockwave.packing import _gains, fill, order_early, place_rounds, plan_rounds
 from weft_papers.shockwave.policy import (
     RoundJobs,
     Shockwave,
@@ -402,6 +395,14 @@ def test_who_must_run_in_every_round_is_not_crowded_out() -> None:
 
     assert runs[0].all()
     assert runs.sum() == 12
+
+
+def mean_rounds(runs: Bools, weight: Floats) -> float:
+    """Sum over jobs of weight times the mean index of their rounds."""
+    index = np.arange(runs.shape[1])
+    held = runs.sum(axis=1)
+    some = held > 0
+    return float((weight[some] * (runs[some] @ index) / held[some]).sum())
 
 
 @settings(deadline=None)

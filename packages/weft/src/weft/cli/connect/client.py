@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 from weft.cli.connect.duplex import CannotTalk, Talk
 from weft.core.errors import EngineError, InvalidConfig, WeftError
-from weft.service.responses.answers import Comparison, Done, JobAnswer, JobList
+from weft.service.responses.answers import Done, JobAnswer, JobList
 from weft.service.responses.json_values import read_as
-from weft.service.responses.watch import WhatIfLine
 from weft_client.connection import Connection
 
 T = TypeVar("T")
@@ -125,20 +124,3 @@ def complete_sweeps(client: ServiceClient, jobs: list[JobAnswer]) -> list[JobAns
 def active_jobs(client: ServiceClient, **wanted: Any) -> list[JobAnswer]:
     """Jobs that have not ended, in order of submission; those that have are never read."""
     return list(every_job(client, state=",".join(ACTIVE), **wanted))
-
-
-Report = Callable[[str, float], None]  # of a side's label, and the part done of it
-
-
-def ask_what_if(
-    client: ServiceClient, body: dict[str, Any], progress: Report = lambda _label, _part: None
-) -> Comparison:
-    """Send a what-if and wait for its result, however long it takes."""
-    for line in client.lines(WhatIfLine, "/what-if/stream", body):
-        if line.progress is not None:
-            progress(line.progress.label, line.progress.part)
-        if line.problem is not None:
-            raise RequestRefused(line.problem.error, hint=line.problem.hint)
-        if line.result is not None:
-            return line.result
-    raise RequestRefused("the service ended before the simulation did", hint="ask again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from http import HTTPStatus
 from typing import TypeVar
 
 from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
+from weft.cli.view import words
 from weft.cli.view.words import ENDED
 from weft.service.responses.answers import JobAnswer
 from weft_client.connection import at
@@ -136,8 +138,6 @@ def state_line(job: JobAnswer) -> str:
 
 def exit_code(job: JobAnswer) -> int:
     """Return the exit code for a shell: the command's own where it is known."""
-    import re
-
     if job.state == "succeeded":
         return 0
     if job.state == "cancelled":

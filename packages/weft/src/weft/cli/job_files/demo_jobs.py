@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,6 @@ def find_scripts() -> Path:
 
 def check_torch() -> None:
     """Raise InvalidConfig where the jobs could not run."""
-    from importlib.util import find_spec
-
     missing = [name for name in ("weft_train", "fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         raise InvalidConfig(

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from weft.core.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from weft.traces.options import Options
+from weft.core.spec.parameters import settings
+from weft.traces.options import Options
 
 
 def panel(title: str) -> Callable[..., Any]:
@@ -64,9 +63,6 @@ def trace_options(
     max_gpus: int | None, sample: int | None, window: str, more: Sequence[str] | None
 ) -> Options:
     """The loader's options from what was typed."""
-    from weft.core.spec.parameters import settings
-    from weft.traces.options import Options
-
     for pair in more or ():
         if "=" not in pair:
             raise InvalidConfig(f"--trace-option {pair!r} is not KEY=VALUE")

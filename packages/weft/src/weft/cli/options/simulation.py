@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.options import shared as o
+from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
 
 if TYPE_CHECKING:
@@ -218,8 +219,6 @@ class OutputOptions:
 
 def read_loads(text: str, load: float | None) -> list[float | None]:
     """The loads to compare at; the one of --load, or None for the workload's own, without any."""
-    from weft.core.errors import InvalidConfig
-
     if not text:
         return [load]
     if load is not None:
@@ -241,8 +240,6 @@ def read_loads(text: str, load: float | None) -> list[float | None]:
 
 def read_weights(text: str) -> dict[str, float]:
     """Weights by name, from what was typed."""
-    from weft.core.errors import InvalidConfig
-
     weights: dict[str, float] = {}
     for pair in filter(None, text.split("/")):
         name, equals, number = pair.rpartition("=")

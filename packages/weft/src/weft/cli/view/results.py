@@ -24,13 +24,11 @@ from weft.cli.view.errors import user_errors
 from weft.cli.view.tables import TableColumn, fit_columns
 from weft.core.errors import InvalidConfig
 from weft.plural import say_gpus
-from weft.report.tables import COLUMNS, write_metric
+from weft.report.tables import COLUMNS, result_tables, write_metric
 from weft.report.units import duration, number, percent
 from weft.service.responses.answers import Comparison, NeverStarts, Outlook, Start
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from weft.cli.options.shared import Columns
     from weft.cli.options.simulation import OutputOptions
     from weft.sim.result import Result
@@ -108,8 +106,6 @@ def _csv_rows(result: Result) -> Iterator[tuple[str | float, ...]]:
 
 
 def _print_tables(result: Result, report: Path | None, columns: Columns) -> None:
-    from weft.report.tables import result_tables
-
     console = Console(highlight=False)
     console.print(_headline(result))
     tables = result_tables(result.outcomes, console.width, columns, result.least)
@@ -138,8 +134,6 @@ def _remarks(result: Result) -> list[str]:
 
 
 def _headline(result: Result) -> Text:
-    from rich.text import Text
-
     first = next(iter(result.outcomes.values()))[0]
     seeds = result.seeds
     which = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console, ConsoleOptions
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import TimeRemainingColumn as Remaining
 from rich.segment import Segment
+from rich.text import Text
 
+from weft.cli.connect.client import ServiceUnreachable, active_jobs
 from weft.cli.view import words
 from weft.frozen import frozen
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
@@ -23,7 +28,7 @@ from weft.service.responses.json_values import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
     from weft.cli.connect.client import ServiceClient
 
@@ -127,11 +132,6 @@ def repeat(
     With `interrupts` Ctrl-C goes on to the caller. A service that is away for a while is shown
     as such, and asked again.
     """
-    from rich.live import Live
-    from rich.text import Text
-
-    from weft.cli.connect.client import ServiceUnreachable
-
     screen = console()
     render(screen.width)  # a first mistake is an error, not a picture
     try:
@@ -160,8 +160,6 @@ class ClusterSnapshot:
 
 def read_snapshot(client: ServiceClient) -> ClusterSnapshot:
     """Read the cluster, its nodes and its active jobs from the service."""
-    from weft.cli.connect.client import active_jobs
-
     nodes = client.get(Nodes, "/nodes").nodes
     return ClusterSnapshot(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))
 
@@ -217,9 +215,6 @@ def _bars(*, quiet: bool, by_thread: bool = True) -> Iterator[Progress | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
     with Progress(*columns, console=notes(), transient=True, auto_refresh=by_thread) as bars:
         yield bars

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.view import words
 from weft.cli.view.errors import user_errors
 from weft.cli.view.screen import console, is_piped, print_json
@@ -90,8 +91,6 @@ def list_at(
     as_json: bool,
 ) -> None:
     """Ask the service for a list, and print it as `show_rows` does."""
-    from weft.cli.connect.client import ServiceClient
-
     with user_errors():
         reply = ServiceClient().get(answer, path)
     show_rows(reply, columns, rows(reply), none, as_json=as_json)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from rich.text import Text
 
@@ -201,15 +203,11 @@ def moment(at: float | None) -> str:
     """Local time of day, with the date."""
     if at is None:
         return ""
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def command(job: JobAnswer) -> str:
     """The command as a shell would take it."""
-    import shlex
-
     return shlex.join(job.command)
 
 

@@ -90,12 +90,6 @@ class Single:
             levels[most].words(len(ring.lengths)), len(ring.lengths), n, parts[most], ring.newest
         )
 
-    def coverage(self, levels: Sequence[TraitGroup], attained: float) -> tuple[int, float]:
-        """The number of ranges like this job's that were scored, and the part that was right."""
-        _, parts = self._mix(levels, attained)
-        position = levels[int(np.argmax(parts))].position
-        return self._scores.coverage(class_name(position, age_class(attained)))
-
     def risk(self, levels: Sequence[TraitGroup]) -> Risk:
         """Return the risk by the last five ends of the narrowest group, and the next's rate."""
         known = [(level, self._rings.get(level.key)) for level in levels]

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from csv import DictReader, writer
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.options import shared as o
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json, write_bytes
+from weft.cli.view.tables import TableColumn, fit_columns
+from weft.core.errors import InvalidConfig
 from weft.frozen import frozen
+from weft.report.units import percent
 from weft.service.responses.answers import Accounts, SharesOverTime, Tenant
 
 LINES = 24  # windows that a screen shows
@@ -57,9 +65,6 @@ def accounting(
     work a restart lost. A job that ran on several kinds of GPU is in the group of each, with the
     GPU time that it had there.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json, write_bytes
-
     with user_errors():
         start, end = period(since, until, month)
         client = ServiceClient()
@@ -106,10 +111,6 @@ class UsedGroup:
 
 def group_jobs(rows: str, by: str) -> tuple[list[str], list[UsedGroup]]:
     """The names of groups, and the groups of jobs in CSV, the largest first."""
-    from csv import DictReader
-
-    from weft.core.errors import InvalidConfig
-
     names = [name.strip() for name in by.split(",")]
     if unknown := [name for name in names if name not in GROUPS]:
         raise InvalidConfig(f"--by {unknown[0]!r} is no group", hint=f"any of {', '.join(GROUPS)}")
@@ -141,12 +142,6 @@ def _parts(job: dict[str, str]) -> dict[str, float]:
 
 
 def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_json: bool) -> None:
-    from csv import writer
-
-    from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import TableColumn, fit_columns
-
     names, groups = grouped
     header = [*names, *UsedGroup((), 0, 0.0, 0).measures]
     rows = [(*group.group, *group.measures.values()) for group in groups]
@@ -184,10 +179,6 @@ def _show_groups(grouped: tuple[list[str], list[UsedGroup]], *, csv: bool, as_js
 
 def period(since: str, until: str, month: str) -> tuple[float | None, float | None]:
     """The beginning and the end that options name, None for what none does."""
-    from datetime import UTC, datetime
-
-    from weft.core.errors import InvalidConfig
-
     if not month:
         return day_start("--since", since), day_start("--until", until)
     if since or until:
@@ -210,8 +201,6 @@ def period(since: str, until: str, month: str) -> tuple[float | None, float | No
 
 
 def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
-    from weft.cli.view.screen import console, print_json
-
     if as_json:
         print_json(shares_over_time)
     else:
@@ -221,8 +210,6 @@ def _show_over_time(shares_over_time: SharesOverTime, as_json: bool) -> None:
 
 def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
     """A row per window, a column per tenant: GPUs used, and of how many."""
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, fit_columns
 
     def cell(place: int) -> Callable[[int], str]:
         share = shares_over_time.tenants[place]
@@ -266,17 +253,11 @@ def build_used_table(accounts: Accounts, width: int) -> Any:
 
 
 def _part(received: float | None) -> str:
-    from weft.report.units import percent
-
     return "" if received is None else percent(received)
 
 
 def day_start(option: str, text: str) -> float | None:
     """Seconds since the epoch at the beginning of a day; None where none was named."""
-    from datetime import UTC, datetime, timedelta
-
-    from weft.core.errors import InvalidConfig
-
     if not text:
         return None
     if text[:-1].isdecimal() and text[-1] == "d" and len(text) < 7:

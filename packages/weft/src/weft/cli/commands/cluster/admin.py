@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.options import shared as o
 from weft.cli.options.shared import seconds
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.tables import TableColumn, list_at, show_rows
 from weft.service.responses.admin import (
     AuditAnswer,
     AuditEntry,
@@ -20,6 +24,7 @@ from weft.service.responses.admin import (
     TokenAnswer,
     TokenList,
 )
+from weft_client.connection import at
 
 token = typer.Typer(
     help="Create, rotate, list and revoke tokens (admins).",
@@ -45,8 +50,6 @@ def create(
     as_json: o.AsJson = False,
 ) -> None:
     """Create a token; it is shown only once."""
-    from weft.cli.connect.client import ServiceClient
-
     with user_errors():
         lasts = {"expires_s": seconds(expires, "--expires")} if expires else {}
         fields = {"tenant": tenant, "role": role, "name": name, "account": account}
@@ -60,8 +63,6 @@ def create(
 
 def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
     """A new token, the only time that it can be shown."""
-    from weft.cli.view.screen import console, print_json
-
     if as_json:
         print_json(made)
     elif quiet:
@@ -83,9 +84,6 @@ def rotate(
     as_json: o.AsJson = False,
 ) -> None:
     """Create a new token with the same rights, and let the old one expire."""
-    from weft.cli.connect.client import ServiceClient
-    from weft_client.connection import at
-
     with user_errors():
         body = {"overlap_s": seconds(overlap, "--overlap")}
         made = ServiceClient().post(NewToken, at("tokens", token, "rotate"), body)
@@ -95,9 +93,6 @@ def rotate(
 @token.command("list")
 def list_tokens(as_json: o.AsJson = False) -> None:
     """List tokens, without their secret part."""
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, list_at
-
     columns: list[TableColumn[TokenAnswer]] = [
         TableColumn("id", lambda row: row.id),
         TableColumn("role", lambda row: row.role),
@@ -112,8 +107,6 @@ def list_tokens(as_json: o.AsJson = False) -> None:
 
 def expiry(row: TokenAnswer) -> str:
     """Return when a token expires, or `expired`."""
-    from weft.cli.view import words
-
     if not row.expires:
         return ""
     return "expired" if row.expires <= time.time() else words.moment(row.expires)
@@ -130,10 +123,6 @@ def revoke(
 
 def delete_each(what: str, ids: list[str], done: str, *, as_json: bool) -> None:
     """Delete each of `what` at the service, and say that it is done."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-    from weft_client.connection import at
-
     with user_errors():
         client = ServiceClient()
         for each in ids:
@@ -154,9 +143,6 @@ webhook = typer.Typer(
 @webhook.command("list")
 def list_webhooks(as_json: o.AsJson = False) -> None:
     """List webhooks, without their secrets."""
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, list_at
-
     columns: list[TableColumn[HookAnswer]] = [
         TableColumn("id", lambda row: row.id),
         TableColumn("url", lambda row: row.url, most=60),
@@ -195,9 +181,6 @@ def add(
     as_json: o.AsJson = False,
 ) -> None:
     """Notify URL of state changes from now on; messages are signed with the secret shown here."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-
     with user_errors():
         body = {"url": url, "tenant": tenant or None, "states": state or [], "format": form}
         made = ServiceClient().post(NewHook, "/webhooks", {**body, "on_request": on_request})
@@ -239,10 +222,6 @@ def audit(
     as_json: o.AsJson = False,
 ) -> None:
     """Show who did what: requests that changed something or were refused (admins)."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, show_rows
-
     with user_errors():
         begin = time.time() - seconds(since, "--since") if since else None
         query = {"about": about or None, "name": name or None, "tenant": tenant or None}

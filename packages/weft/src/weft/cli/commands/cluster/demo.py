@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,10 +15,28 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
-from weft.cli.job_files.demo_jobs import GRACE_S
+from weft.cli.connect.client import active_jobs, every_job
+from weft.cli.connect.follow import state_line
+from weft.cli.connect.own_service import ServiceLifetime, own_service
+from weft.cli.job_files.demo_jobs import (
+    CAPTIONS,
+    GRACE_S,
+    GROW,
+    WORKLOAD,
+    check_torch,
+    choose_fitting,
+    find_scripts,
+)
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, interactive, repeat
+from weft.cli.view.status import board, jobs_table
+from weft.cli.view.words import ENDED
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, Made, Nodes, PolicyAnswer
+from weft_client.connection import at
 
 if TYPE_CHECKING:
     from weft.cli.connect.client import ServiceClient
@@ -43,12 +65,6 @@ def demo(
     batch sizes, goodput and the queue; the page shows more. Afterwards the service runs until
     Ctrl-C if a terminal is attached, or for good with --keep; otherwise it exits.
     """
-    import tempfile
-
-    from weft.cli.connect.own_service import ServiceLifetime, own_service
-    from weft.cli.job_files.demo_jobs import GROW, check_torch
-    from weft.cli.view.screen import console, interactive
-
     attended = interactive()
     wait = attended and not leave and os.environ.get("WEFT_DEMO_EXIT", "") in ("", "0")
     screen, stay = console(), ServiceLifetime(keep)
@@ -93,8 +109,6 @@ class Show:
     """The workload, submitted bit by bit, and what is observed about it."""
 
     def __init__(self, client: ServiceClient, *, attended: bool, fixed: bool) -> None:
-        from weft.cli.job_files.demo_jobs import CAPTIONS, GROW, WORKLOAD, find_scripts
-
         self.client, self._attended = client, attended
         self._policy = "" if fixed else GROW
         self._caption = CAPTIONS.get(self._policy, "")
@@ -119,10 +133,6 @@ class Show:
 
     def final(self) -> None:
         """Every job and how it ended."""
-        from weft.cli.connect.client import every_job
-        from weft.cli.view.screen import console
-        from weft.cli.view.status import jobs_table
-
         jobs = [job for job in every_job(self.client) if job.id in self._own]  # people add theirs
         self.good = all(job.state == "succeeded" for job in jobs)
         screen = console()
@@ -141,8 +151,6 @@ class Show:
 
     def _jobs(self) -> list[JobAnswer]:
         """Submit what is due, then all jobs as they are."""
-        from weft.cli.connect.client import every_job
-
         while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:
             later = self._to_come.pop(0)
             self._choose(coming=1)
@@ -156,9 +164,6 @@ class Show:
 
     def _choose(self, coming: int = 0) -> None:
         """Another policy where the moment asks for one."""
-        from weft.cli.job_files.demo_jobs import CAPTIONS, choose_fitting
-        from weft.cli.view.words import ENDED
-
         wanted = choose_fitting(coming + sum(state not in ENDED for state in self._states.values()))
         if self._policy and wanted != self._policy:
             self.client.put(PolicyAnswer, "/policy", {"policy": wanted})
@@ -167,11 +172,6 @@ class Show:
                 self._tell(f"policy {wanted}: {self._caption}")
 
     def _render(self, width: int) -> Any:
-        from rich.console import Group
-        from rich.text import Text
-
-        from weft.cli.view.status import board
-
         jobs = self._jobs()
         cluster = self.client.get(ClusterAnswer, "/cluster")
         nodes = self.client.get(Nodes, "/nodes").nodes
@@ -182,9 +182,6 @@ class Show:
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where there is no screen."""
-        from weft.cli.connect.follow import state_line
-        from weft.cli.view import words
-
         for job in jobs:
             name, text = job.id, state_line(job)
             if self._stories.get(name) != text:
@@ -196,8 +193,6 @@ class Show:
                 self._tell(f"{job.name or name}: {text}" + (f"; {more}" if more else ""))
 
     def _tell(self, text: str) -> None:
-        from weft.cli.view.screen import console
-
         console().print(f"{time.monotonic() - self._began:6.1f} s  {text}", soft_wrap=True)
 
 
@@ -207,9 +202,6 @@ def end_all(client: ServiceClient, state: Path) -> None:
     A cancelled job gives its devices back at once, but its processes may take their grace time;
     the local engine marks those that may still run.
     """
-    from weft.cli.connect.client import active_jobs
-    from weft_client.connection import at
-
     for job in active_jobs(client):
         client.delete(at("jobs", job.id))
     deadline = time.monotonic() + GRACE_S + 5.0
@@ -219,9 +211,6 @@ def end_all(client: ServiceClient, state: Path) -> None:
 
 def keep_feeding(url: str) -> None:
     """Let jobs come until the service has gone: a process of its own, which we do not wait for."""
-    import subprocess
-    import sys
-
     subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "weft.cli.job_files.demo_jobs", url],
         stdin=subprocess.DEVNULL,
@@ -233,16 +222,11 @@ def keep_feeding(url: str) -> None:
 
 def jobs_of(client: ServiceClient) -> list[str]:
     """Ids of all jobs."""
-    from weft.cli.connect.client import every_job
-
     return [job.id for job in every_job(client)]
 
 
 def what_next(url: str, jobs: list[str]) -> str:
     """Return commands to try now, to be copied into another terminal."""
-    import shutil
-    import sys
-
     name = jobs[0] if jobs else "ID"
     path = "" if shutil.which("weft") else f" PATH={Path(sys.executable).parent}:$PATH"
     lines = (
@@ -259,8 +243,6 @@ def what_next(url: str, jobs: list[str]) -> str:
 
 def wait_for_ctrl_c(client: ServiceClient) -> None:
     """The service stays until its person has seen enough."""
-    from weft.cli.view.screen import console
-
     console().print("the service stays here until Ctrl-C", soft_wrap=True)
     console().print(what_next(client.url, jobs_of(client)), soft_wrap=True)
     while True:

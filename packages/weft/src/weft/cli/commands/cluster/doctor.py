@@ -6,22 +6,27 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
+from weft.cli.connect.client import RequestRefused, ServiceClient, ServiceUnreachable
+from weft.cli.connect.own_service import is_free
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.core.errors import WeftError
 from weft.core.paths import expand
 from weft.frozen import frozen
+from weft.native import why_not
 from weft.plural import say_gpus
+from weft.service.responses.answers import ClusterAnswer, Health, Needs, Nodes, Readiness
 from weft_client.own_state import state_folder
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
 
 LOW_GB, FULL_GB = 10.0, 1.0
 CLOCK_S = 5.0
@@ -53,9 +58,6 @@ def doctor(
     Ports, rights, GPU driver, MPS, live resize, checkpoints folder, clock, disk, engine and
     compiled code. Exits with 1 if something is bad.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-
     with user_errors():
         client = ServiceClient()
         findings = [
@@ -78,12 +80,6 @@ def doctor(
 
 def check_service(client: ServiceClient) -> Iterator[DoctorFinding]:
     """Check that the service answers, its own checks, and that its clock agrees with ours."""
-    import time
-
-    from weft.cli.connect.client import RequestRefused, ServiceUnreachable
-    from weft.core.errors import WeftError
-    from weft.service.responses.answers import ClusterAnswer, Health, Needs, Nodes, Readiness
-
     try:
         health = client.health(Health, "/healthz")
     except ServiceUnreachable:
@@ -119,10 +115,6 @@ def check_service(client: ServiceClient) -> Iterator[DoctorFinding]:
 
 def _port(url: str) -> DoctorFinding:
     """Nothing answers there: whether a service could be started."""
-    from urllib.parse import urlsplit
-
-    from weft.cli.connect.own_service import is_free
-
     port = urlsplit(url).port or 80
     if is_free(port):
         text = f"no service answers at {url}; port {port} is free for `weft serve`"
@@ -157,8 +149,6 @@ def _room(what: str, folder: Path) -> DoctorFinding:
 
 def check_compiled() -> DoctorFinding:
     """Check that the compiled parts of Weft are in use."""
-    from weft.native import why_not
-
     if why_not:
         return DoctorFinding("compiled", "note", f"all of Weft runs in Python, slower: {why_not}")
     return DoctorFinding("compiled", "ok", "large clusters and simulations use compiled code")

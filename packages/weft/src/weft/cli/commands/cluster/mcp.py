@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from weft.cli.commands.jobs.jobs import select_jobs
+from weft.cli.connect.client import ServiceClient
+from weft.cli.view.errors import user_errors
+from weft.core.errors import WeftError
 from weft.frozen import frozen
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft.service.responses.answers import Explanation, Made
+from weft.service.responses.json_values import plain
+from weft.version import __version__
+from weft_client.connection import at
 
 PROTOCOL = "2025-06-18"
 MOST = 100  # jobs that a list tells, the last submitted
@@ -40,9 +45,6 @@ def mcp() -> None:
     Assistants can list jobs, explain why one waits, plan, compare what-ifs, and submit after a
     confirmation. Set WEFT_URL and WEFT_TOKEN to the service and to the token that they use.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.errors import user_errors
-
     with user_errors():
         client = ServiceClient()
     for line in sys.stdin:
@@ -76,8 +78,6 @@ def reply(client: ServiceClient, line: str) -> dict[str, Any] | None:
 
 
 def _introduce(params: Mapping[str, Any]) -> dict[str, Any]:
-    from weft.version import __version__
-
     return {
         "protocolVersion": params.get("protocolVersion", PROTOCOL),
         "capabilities": {"tools": {}},
@@ -93,9 +93,6 @@ def _describe(name: str, tool: Tool) -> dict[str, Any]:
 
 
 def _call(client: ServiceClient, params: Mapping[str, Any]) -> dict[str, Any]:
-    from weft.core.errors import WeftError
-    from weft.service.responses.json_values import plain
-
     name, arguments = params.get("name", ""), params.get("arguments") or {}
     tool = TOOLS.get(name)
     if tool is None:
@@ -114,17 +111,11 @@ def _refuse(text: str) -> dict[str, Any]:
 
 
 def _list(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
-    from weft.cli.commands.jobs.jobs import select_jobs
-    from weft.service.responses.json_values import plain
-
     jobs, _ = select_jobs(client, arguments.get("state") or "", "", everything=False)
     return [{field: plain(job)[field] for field in TOLD} for job in jobs[-MOST:]]
 
 
 def _explain(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
-    from weft.service.responses.answers import Explanation
-    from weft_client.connection import at
-
     return client.get(Explanation, at("jobs", arguments["job"], "explain"))
 
 
@@ -135,14 +126,12 @@ def _plan(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
 
 
 def _what_if(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
-    from weft.cli.connect.client import ask_what_if
+    from weft.cli.commands.cluster.what_if import ask_what_if
 
     return ask_what_if(client, {"start": "now", **arguments})
 
 
 def _submit(client: ServiceClient, arguments: Mapping[str, Any]) -> Any:
-    from weft.service.responses.answers import Made
-
     if arguments.get("confirm") is not True:
         ask = "nothing is queued yet: show this to the person, then call again with confirm=true"
         return {"plan": _plan(client, arguments), "next": ask}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
+from weft.cli.connect.client import RequestRefused, ServiceClient, active_jobs
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.status import health_table, nodes_table, trouble
 from weft.plural import say_gpus
 from weft.service.responses.answers import ClusterAnswer, Done, NodeCheck, Nodes
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft_client.connection import ANY_TEXT, at
 
 NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
@@ -34,10 +36,6 @@ def nodes(
     as_json: o.AsJson = False,
 ) -> None:
     """List the machines, their GPUs, and the jobs on them."""
-    from weft.cli.connect.client import ServiceClient, active_jobs
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.status import health_table, nodes_table, trouble
-
     with user_errors():
         client = ServiceClient()
         answer = client.get(Nodes, "/nodes")
@@ -63,10 +61,6 @@ def nodes(
 
 def _check(client: ServiceClient, nodes: Nodes, *, as_json: bool) -> int:
     """Print what opening the GPUs of each machine showed; 1 if one has a fault."""
-    from weft.cli.connect.client import RequestRefused
-    from weft.cli.view.screen import console, print_json
-    from weft_client.connection import at
-
     faulty, answers = False, []
     for node in nodes.nodes:
         try:
@@ -126,12 +120,6 @@ def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
 def _tell(
     node: str, what: str, text: str, *, as_json: bool, gpus: str = "", when_done: bool = False
 ) -> None:
-    from urllib.parse import urlencode
-
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-    from weft_client.connection import ANY_TEXT, at
-
     with user_errors():
         options = {"gpus": gpus, "when_done": "true" * when_done}
         chosen = {name: value for name, value in options.items() if value}

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
 from weft.service.responses.answers import PolicyAnswer
 
 
@@ -22,8 +24,6 @@ def policy(
 ) -> None:
     """Show which policy decides, or change it while jobs run."""
     from weft.app.policy_file import read_policy_to_send
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
     from weft.core.codec.plain_values import encode
 
     with user_errors():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.options import shared as o
+from weft.cli.options.shared import seconds
 from weft.cli.view.errors import user_errors
+from weft.cli.view.tables import TableColumn, show_rows
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.service.responses.admin import QuotaAnswer
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
 
 quota = typer.Typer(
     help="Set limits and weights of tenants (admins).", no_args_is_help=True, add_completion=False
@@ -30,8 +30,6 @@ Whose = Annotated[
 @quota.command("list")
 def list_quotas(as_json: o.AsJson = False) -> None:
     """List the rules of tenants, and the GPUs they hold now."""
-    from weft.cli.connect.client import ServiceClient
-
     with user_errors():
         answer = ServiceClient().get(QuotaAnswer, "/quotas")
     _show(answer, as_json=as_json)
@@ -60,8 +58,6 @@ def set_quota(
     as_json: o.AsJson = False,
 ) -> None:
     """Set rules of one tenant; its other rules stay. Running jobs are left alone."""
-    from weft.cli.connect.client import ServiceClient
-
     given: dict[str, float | str | None] = {
         "limits": gpus,
         "weights": weight,
@@ -104,9 +100,6 @@ def lending(
     as_json: o.AsJson = False,
 ) -> None:
     """Set how GPUs that tenants own are lent, or show it; settings not given stay."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.options.shared import seconds
-
     with user_errors():
         client = ServiceClient()
         rules = _rules(client)
@@ -124,8 +117,6 @@ def lending(
 @quota.command()
 def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
     """Remove every rule of one tenant, or of TENANT@KIND alone."""
-    from weft.cli.connect.client import ServiceClient
-
     with user_errors():
         client = ServiceClient()
         rules = _rules(client)
@@ -153,8 +144,6 @@ def _rules(client: ServiceClient) -> dict[str, Any]:
 
 
 def _show(answer: QuotaAnswer, *, as_json: bool) -> None:
-    from weft.cli.view.tables import TableColumn, show_rows
-
     tables = (
         answer.limits,
         answer.weights,

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
 from weft.cli.options import shared as o
+from weft.cli.options.shared import seconds
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.tables import TableColumn, show_rows
 from weft.core.errors import InvalidConfig
 from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import ClusterAnswer
+from weft_client.connection import at
 
 reserve = typer.Typer(
     help="Reserve machines or GPUs for a tenant, or for maintenance (admins).",
@@ -24,8 +31,6 @@ Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
 @reserve.command("list")
 def list_reservations(as_json: o.AsJson = False) -> None:
     """List current and future reservations."""
-    from weft.cli.connect.client import ServiceClient
-
     with user_errors():
         answer = ServiceClient().get(ReservationList, "/reservations")
     _show(answer, answer.reservations, as_json=as_json)
@@ -58,9 +63,6 @@ def add(
     Jobs that are still there when it begins are stopped, and continue elsewhere from their last
     checkpoint.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft_client.connection import at
-
     with user_errors():
         client = ServiceClient()
         now = client.get(ClusterAnswer, "/cluster").now
@@ -76,10 +78,6 @@ def add(
 @reserve.command()
 def remove(name: Name, as_json: o.AsJson = False) -> None:
     """Remove a reservation; all jobs may use its devices again."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-    from weft_client.connection import at
-
     with user_errors():
         ServiceClient().delete(at("reservations", name))
     if as_json:
@@ -90,10 +88,6 @@ def remove(name: Name, as_json: o.AsJson = False) -> None:
 
 def read_time(text: str, since: float, option: str) -> float:
     """Seconds since the epoch, from a local date and time or a span after `since`."""
-    from datetime import datetime
-
-    from weft.cli.options.shared import seconds
-
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
@@ -108,9 +102,6 @@ def read_time(text: str, since: float, option: str) -> float:
 
 
 def _show(answer: Any, reservations: list[Reservation], *, as_json: bool) -> None:
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, show_rows
-
     columns: list[TableColumn[Reservation]] = [
         TableColumn("name", lambda reservation: reservation.name),
         TableColumn("devices", lambda reservation: " ".join(reservation.nodes), most=40),

@@ -7,11 +7,13 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from logging.handlers import TimedRotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weft.app.serve.own_unit import install
 from weft.cli.options.serve import ServeOptions
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
@@ -142,8 +144,6 @@ def end_now() -> None:
 
 
 def _install(options: str) -> None:
-    from weft.app.serve.own_unit import install
-
     with user_errors():
         config, unit, switch = install(options)
     typer.echo(f"wrote the options to {config} and {unit}; this switches it on:\n  {switch}")
@@ -164,8 +164,6 @@ def _wait_for_turn(state: Path, database: str) -> Standby:
 
 def daily_log(folder: Path) -> logging.Handler:
     """A file per day, `weft.log` and those before with their date; thirty are kept."""
-    from logging.handlers import TimedRotatingFileHandler
-
     folder.mkdir(parents=True, exist_ok=True)
     made = TimedRotatingFileHandler(
         folder / "weft.log", when="midnight", utc=True, backupCount=DAYS_KEPT, encoding="utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from weft.cli.options import shared as o
 from weft.cli.options.shared import KeepDays, KeepEvents, KeepGigabytes, KeepJobs
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
 from weft_client.own_state import state_folder
 
 state = typer.Typer(
@@ -27,10 +29,7 @@ MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
 @state.command()
 def check(folder: Folder = None, as_json: o.AsJson = False) -> None:
     """Check that log, snapshots and folders are intact; the service may keep running."""
-    from dataclasses import asdict
-
     from weft.app.state.upkeep import check_state
-    from weft.cli.view.screen import console, print_json
 
     with user_errors():
         findings = check_state(folder or state_folder())
@@ -90,11 +89,8 @@ def prune(
     as_json: o.AsJson = False,
 ) -> None:
     """Remove ended jobs with their output, and old events; a running service does this itself."""
-    from dataclasses import asdict
-
     from weft.app.state.upkeep import find_prunable
     from weft.app.state.upkeep import prune as remove
-    from weft.cli.view.screen import print_json
     from weft.runtime.recovery.retention import Keep
 
     folder = folder or state_folder()

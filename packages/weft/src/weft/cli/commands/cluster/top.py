@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from weft.cli.connect.client import ServiceClient, complete_sweeps
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, interactive, print_json, read_snapshot, repeat
+from weft.cli.view.status import board
 
 
 def top(
@@ -21,9 +24,6 @@ def top(
 
     A sweep is one line; `weft jobs SWEEP` shows each of its jobs.
     """
-    from weft.cli.connect.client import ServiceClient, complete_sweeps
-    from weft.cli.view.screen import console, interactive, print_json, read_snapshot, repeat
-
     with user_errors():
         client = ServiceClient()
         if as_json:
@@ -31,8 +31,6 @@ def top(
             return
 
         def render(width: int) -> Any:
-            from weft.cli.view.status import board
-
             seen = read_snapshot(client)
             jobs = complete_sweeps(client, seen.jobs)
             return board(seen.cluster, seen.nodes, jobs, seen.cluster.now, width)

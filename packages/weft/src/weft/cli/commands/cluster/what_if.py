@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from weft.app.insight.history import read_history_file
+from weft.app.insight.what_if import WhatIfChanges, read_named, what_if_in_file
+from weft.cli.connect.client import RequestRefused, ServiceClient
 from weft.cli.options import shared as o
+from weft.cli.options.shared import read_changes
 from weft.cli.view.errors import user_errors
-from weft.cli.view.screen import named_bars
+from weft.cli.view.results import comparison_table
+from weft.cli.view.screen import console, named_bars, print_json
+from weft.core.errors import InvalidConfig
+from weft.service.responses.answers import Comparison
+from weft.service.responses.watch import WhatIfLine, tell_never
 
-if TYPE_CHECKING:
-    from weft.cli.connect.client import Report
-    from weft.service.responses.answers import Comparison
-
+Report = Callable[[str, float], None]  # of a side's label, and the part done of it
 CHANGE = o.panel("What is different")
 Limits = Annotated[
     list[str] | None,
@@ -74,11 +80,6 @@ def what_if(
     Try another policy, other quotas, more machines or another size of a job, and compare the result
     with the current settings.
     """
-    from weft.cli.connect.client import ServiceClient, ask_what_if
-    from weft.cli.options.shared import read_changes
-    from weft.cli.view.results import comparison_table
-    from weft.cli.view.screen import console, print_json
-
     with user_errors():
         changes = read_changes(policy, limit, weight, nodes, job)
         _check(changes, now=now, hours=hours, events=events, cluster=cluster, cpu=cpu)
@@ -96,6 +97,20 @@ def what_if(
     screen.print(comparison_table(answer, screen.width))
 
 
+def ask_what_if(
+    client: ServiceClient, body: dict[str, Any], progress: Report = lambda _label, _part: None
+) -> Comparison:
+    """Send a what-if and wait for its result, however long it takes."""
+    for line in client.lines(WhatIfLine, "/what-if/stream", body):
+        if line.progress is not None:
+            progress(line.progress.label, line.progress.part)
+        if line.problem is not None:
+            raise RequestRefused(line.problem.error, hint=line.problem.hint)
+        if line.result is not None:
+            return line.result
+    raise RequestRefused("the service ended before the simulation did", hint="ask again")
+
+
 def _check(
     changes: dict[str, Any],
     *,
@@ -105,8 +120,6 @@ def _check(
     cluster: str,
     cpu: float | None,
 ) -> None:
-    from weft.core.errors import InvalidConfig
-
     if not changes:
         raise InvalidConfig(
             "nothing is different", hint="name --policy, --limit, --weight, --nodes or --job"
@@ -122,11 +135,6 @@ def _check(
 def _from_file(
     path: Path, changes: dict[str, Any], cluster: str, hours: float | None, progress: Report
 ) -> Comparison:
-    from weft.app.insight.history import read_history_file
-    from weft.app.insight.what_if import WhatIfChanges, read_named, what_if_in_file
-    from weft.service.responses.answers import Comparison
-    from weft.service.responses.watch import tell_never
-
     change = WhatIfChanges(
         read_named(changes.get("policy")),
         changes.get("limits", {}),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, get_args
+from fnmatch import fnmatchcase
+from typing import Annotated, get_args
 
 import typer
 
+from weft.cli.connect.client import RequestRefused, ServiceClient, active_jobs
 from weft.cli.options import shared as o
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
-
+from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, interactive, print_json
+from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.model.job import PriorityWord
+from weft.service.responses.answers import Done, JobAnswer
+from weft_client.connection import at
 
 PATTERN = "*?["
 SHOWN = 20
@@ -37,10 +41,6 @@ def do_to_all(
     as_json: bool,
 ) -> None:
     """Do it to all jobs that are meant, one after the other, and say to which it was done."""
-    from weft.cli.connect.client import RequestRefused, ServiceClient
-    from weft.cli.view.errors import user_errors
-    from weft.cli.view.screen import console, print_json
-
     done: list[str] = []
     answers: list[str] = []
     with user_errors():
@@ -74,11 +74,6 @@ def agrees(what: str) -> bool:
 
 def find_meant(client: ServiceClient, text: str, verb: str, *, yes: bool) -> list[str]:
     """Ids of the jobs that a text means; those of a pattern after someone has agreed."""
-    from weft.cli.connect.client import RequestRefused
-    from weft.core.errors import InvalidConfig
-    from weft.service.responses.answers import JobAnswer
-    from weft_client.connection import at
-
     if not any(sign in text for sign in PATTERN):
         try:
             return [client.get(JobAnswer, at("jobs", text)).id]
@@ -97,17 +92,11 @@ def find_meant(client: ServiceClient, text: str, verb: str, *, yes: bool) -> lis
 
 def find_active_members(client: ServiceClient, app: str) -> list[str]:
     """Ids of a sweep's or app's jobs that have not ended, the last first: none is to start now."""
-    from weft.cli.connect.client import active_jobs
-
     return [job.id for job in active_jobs(client, app=app)][::-1]
 
 
 def find_matching(client: ServiceClient, pattern: str) -> list[str]:
     """Ids of jobs that have not ended and whose id, with or without its tenant, or name fits."""
-    from fnmatch import fnmatchcase
-
-    from weft.cli.connect.client import active_jobs
-
     return [
         job.id
         for job in active_jobs(client)
@@ -117,9 +106,6 @@ def find_matching(client: ServiceClient, pattern: str) -> list[str]:
 
 def confirm(pattern: str, jobs: list[str], verb: str) -> bool:
     """Ask the person at the terminal; without one, raise an error that says what to do."""
-    from weft.cli.view.screen import interactive
-    from weft.core.errors import InvalidConfig
-
     some = ", ".join(jobs[:SHOWN]) + (", ..." if len(jobs) > SHOWN else "")
     count = f"{len(jobs)} job{'s' * (len(jobs) > 1)}"
     if not interactive():
@@ -135,7 +121,6 @@ def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
     A sweep or app stands for all of its jobs. A pattern matches the ids and names of jobs that have
     not ended; the command asks before it cancels them.
     """
-    from weft_client.connection import at
 
     def do(client: ServiceClient, job: str) -> str:
         done = client.delete(at("jobs", job))
@@ -151,9 +136,6 @@ def suspend(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
     otherwise it saves and later continues from its last checkpoint. The command asks before it
     suspends a job that would lose all its work.
     """
-    from weft.cli.connect.client import RequestRefused
-    from weft.service.responses.answers import Done
-    from weft_client.connection import at
 
     def do(client: ServiceClient, job: str) -> str:
         path = at("jobs", job, "suspend")
@@ -172,8 +154,6 @@ def resume(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
 
     A resumed job waits until there is room for it. Jobs that are not suspended stay as they are.
     """
-    from weft.service.responses.answers import Done
-    from weft_client.connection import at
 
     def do(client: ServiceClient, job: str) -> str:
         return client.post(Done, at("jobs", job, "resume")).done
@@ -196,12 +176,6 @@ def priority(
     A running job keeps its GPUs until the policy decides otherwise. `guaranteed` needs a grant,
     as when a job is submitted (`weft quota set --guaranteed`).
     """
-    from weft.cli.view.errors import user_errors
-    from weft.core.errors import InvalidConfig, did_you_mean
-    from weft.core.model.job import PriorityWord
-    from weft.service.responses.answers import Done
-    from weft_client.connection import at
-
     with user_errors():
         if to not in get_args(PriorityWord):
             raise InvalidConfig(

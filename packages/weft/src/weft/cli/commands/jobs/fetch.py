@@ -7,9 +7,16 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.connect.client import ServiceClient
+from weft.cli.job_files.job_options import misuse
 from weft.cli.options import shared as o
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.tables import TableColumn, fit_columns
 from weft.service.responses.watch import Artifact, Artifacts
+from weft_client.connection import at
+from weft_client.fetching import fetch_files
 
 
 def fetch(
@@ -27,14 +34,6 @@ def fetch(
 
     Its job file names that folder, such as `artifacts: out`.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.job_files.job_options import misuse
-    from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import TableColumn, fit_columns
-    from weft_client.connection import at
-    from weft_client.fetching import fetch_files
-
     with user_errors(), misuse():
         client = ServiceClient()
         held = client.get(Artifacts, at("jobs", job, "artifacts"))

@@ -6,9 +6,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.follow import Follower, exit_code
 from weft.cli.options import shared as o
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, log_printer, notes, print_json
+from weft.cli.view.status import job_details
+from weft.cli.view.tables import details
+from weft.report.units import number
 from weft.service.responses.answers import (
     Ahead,
     ClusterAnswer,
@@ -19,6 +28,7 @@ from weft.service.responses.answers import (
     Start,
 )
 from weft.service.responses.json_values import plain
+from weft_client.connection import at
 
 JobId = Annotated[
     str,
@@ -40,10 +50,6 @@ def explain(
     Also shows which jobs are ahead of it, when it will probably start, and the cheapest change that
     would start it now.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-    from weft_client.connection import at
-
     with user_errors():
         answer = ServiceClient().get(Explanation, at("jobs", job, "explain"))
     if as_json:
@@ -58,12 +64,6 @@ TOLD = ("runs for", "warning", "promised")  # of the numbers, what is in words
 
 def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
     """The answer as a person reads it."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from weft.cli.view import words
-    from weft.cli.view.tables import details
-
     verb = "has" if answer.state in ("succeeded", "failed") else "is"
     title = Text(f"{answer.id} {verb} ", style="bold")
     title.append_text(words.state(answer.state))
@@ -99,8 +99,6 @@ def _queue(answer: Explanation, *, verbose: bool) -> str:
 
 def value(thing: Any) -> str:
     """A figure, a list of them, or words."""
-    from weft.report.units import number
-
     if isinstance(thing, bool):
         return "yes" if thing else "no"
     if isinstance(thing, (int, float)):
@@ -122,8 +120,6 @@ def in_front(ahead: Ahead, device: str = "GPU") -> str:
 
 def interval(start: Start | None) -> str:
     """`likely in 3 h (1 h to 6 h)` from seconds from now."""
-    from weft.cli.view import words
-
     if start is not None and start.unknown:
         return f"unknown: {start.unknown}"
     if start is None or start.p50 is None:
@@ -146,11 +142,6 @@ def job(
     as_json: o.AsJson = False,
 ) -> None:
     """Show one job: its state, GPUs and progress."""
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, print_json
-    from weft.cli.view.status import job_details
-    from weft_client.connection import at
-
     with user_errors():
         client = ServiceClient()
         answer = client.get(JobAnswer, at("jobs", job))
@@ -183,8 +174,6 @@ def describe_event(event: dict[str, Any], job: str) -> str:
 
 def describe_decision(event: dict[str, Any], job: str) -> str:
     """Describe a decision for one job."""
-    from weft.cli.view import words
-
     reasons, changes = event.get("reasons") or {}, event.get("changes") or {}
     reason = str(reasons.get(job, ""))
     if rejected := (event.get("rejected") or {}).get(job):
@@ -222,11 +211,6 @@ def logs(
     With -f, follows the output across restarts of the job and of the service until the job ends,
     and exits with the job's exit code.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.connect.follow import Follower, exit_code
-    from weft.cli.view.screen import log_printer, notes
-    from weft_client.connection import at
-
     remarks, write = notes(), log_printer()
     with user_errors():
         client = ServiceClient()

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
+from weft.cli.connect.client import (
+    RequestRefused,
+    ServiceClient,
+    active_jobs,
+    complete_sweeps,
+    every_job,
+)
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json, repeat
+from weft.cli.view.status import fold_sweeps, jobs_table, sort_by_metric, sweep_columns, trouble
+from weft.cli.view.words import ENDED
+from weft.core.errors import InvalidConfig
 from weft.service.responses.answers import ClusterAnswer, JobAnswer
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft_client.connection import at
 
 LAST = 10
 FEW = 500
@@ -47,12 +58,6 @@ def jobs(
     A sweep is one line; `weft jobs SWEEP` and --all show each of its jobs. Those of a sweep have
     their parameters and metrics, as far as they were measured.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    from weft.cli.connect.client import ServiceClient, complete_sweeps
-    from weft.cli.view.screen import console, print_json, repeat
-    from weft.cli.view.status import fold_sweeps, sort_by_metric
 
     def select(client: ServiceClient) -> tuple[list[JobAnswer], bool]:
         answers, whole = select_jobs(client, state, tenant, everything, app)
@@ -83,9 +88,6 @@ def select_jobs(
     client: ServiceClient, state: str, tenant: str, everything: bool, app: str = ""
 ) -> tuple[list[JobAnswer], bool]:
     """Jobs that were asked for, in order of submission, and whether these are all there are."""
-    from weft.cli.connect.client import active_jobs, every_job
-    from weft.cli.view.words import ENDED
-
     wanted = {"tenant": tenant or None}
     if app:
         return find_members(client, app, state=state or None, tenant=tenant or None), True
@@ -107,10 +109,6 @@ def select_jobs(
 
 def find_members(client: ServiceClient, app: str, **wanted: str | None) -> list[JobAnswer]:
     """The jobs of a sweep or app, or those of that name or id; InvalidConfig if there is none."""
-    from weft.cli.connect.client import RequestRefused, every_job
-    from weft.core.errors import InvalidConfig
-    from weft_client.connection import at
-
     answers = list(every_job(client, app=app, **wanted))
     answers = answers or [answer for answer in every_job(client, **wanted) if answer.name == app]
     if answers:
@@ -124,8 +122,6 @@ def find_members(client: ServiceClient, app: str, **wanted: str | None) -> list[
 
 
 def _count_ended(client: ServiceClient) -> int:
-    from weft.cli.view.words import ENDED
-
     counts = client.get(ClusterAnswer, "/cluster").jobs
     return sum(counts.get(state, 0) for state in ENDED)
 
@@ -141,11 +137,6 @@ def render_jobs(
 
     With `metrics`, also none of them, parameters and metrics are shown.
     """
-    from rich.console import Group
-    from rich.text import Text
-
-    from weft.cli.view.status import jobs_table, sweep_columns, trouble
-
     cluster = client.get(ClusterAnswer, "/cluster")
     if not answers and asked and (count := sum(cluster.jobs.values())):
         whole = f"none of {count} jobs is" if count > 1 else "the only job is not"

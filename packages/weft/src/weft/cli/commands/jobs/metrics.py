@@ -6,16 +6,17 @@ import csv
 import io
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from weft.cli.connect.client import RequestRefused, ServiceClient
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.tables import TableColumn, fit_columns
 from weft.service.responses.job_row import JobCurves, MetricCurve, SweepCurves
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft_client.connection import at
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 HEIGHT, WIDEST = 8, 72  # lines and columns of a picture
@@ -33,8 +34,6 @@ def metrics(
     as_json: o.AsJson = False,
 ) -> None:
     """Show metrics of a job or a sweep: the last, the least and the most value of each."""
-    from weft.cli.view.screen import console, print_json
-
     with user_errors():
         jobs = fetch(name, only or [], points=MOST_POINTS if as_csv or as_json else WIDEST)
     if as_csv:
@@ -55,9 +54,6 @@ def metrics(
 
 def fetch(name: str, only: Sequence[str], *, points: int) -> list[JobCurves]:
     """The metrics of a sweep's jobs, else of the job of that name."""
-    from weft.cli.connect.client import RequestRefused, ServiceClient
-    from weft_client.connection import at
-
     client = ServiceClient()
     query = {"name": list(only) or None, "points": points}
     try:
@@ -94,8 +90,6 @@ def _every_job(client: ServiceClient, path: str, query: dict[str, Any]) -> list[
 
 def table_of(jobs: Sequence[JobCurves], width: int) -> Any:
     """A row for each metric of each job."""
-    from weft.cli.view.tables import TableColumn, fit_columns
-
     rows = [(job, curve) for job in jobs for curve in job.metrics]
     columns: list[TableColumn[tuple[JobCurves, MetricCurve]]] = [
         TableColumn("job", lambda row: row[0].id if len(jobs) > 1 else ""),

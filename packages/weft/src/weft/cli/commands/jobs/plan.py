@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
+from weft.cli.commands.jobs.job import interval
 from weft.cli.commands.jobs.submit import WHAT, bodies, send
+from weft.cli.connect.client import ServiceClient
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
-from weft.cli.options.shared import options_from_fields
+from weft.cli.options.shared import options_from_fields, read_changes
+from weft.cli.view import words
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, print_json
+from weft.cli.view.tables import details
 from weft.service.responses.watch import Planned
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
 
 ANYTHING = ("true",)  # a command that every machine has
 
@@ -43,10 +47,6 @@ def plan(
     Nothing is queued. Takes the arguments of `weft submit`, and assumptions to try: `--gpus 2` for
     another size of this job; `--policy`, `--limit`, `--weight`, `--add-nodes` for the cluster.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.options.shared import read_changes
-    from weft.cli.view.screen import console, print_json
-
     with user_errors():
         client = ServiceClient()
         change = read_changes(if_policy, if_limit, if_weight, add_nodes)
@@ -69,13 +69,6 @@ def _ask(client: ServiceClient, path: str, body: dict[str, Any], change: dict[st
 
 def render_plan(name: str, answer: Planned) -> Any:
     """The answer as a person reads it."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from weft.cli.commands.jobs.job import interval
-    from weft.cli.view import words
-    from weft.cli.view.tables import details
-
     now = answer.starts_now
     title = Text(f"{name}: ", style="bold")
     title.append("would start now" if now else "would wait", style="green" if now else "yellow")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from weft.cli.job_files.job_file import SHELL, name_of, words_of
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, interactive, notes, print_json
+from weft.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from weft.app.measure.pairs import PairTable, Script
@@ -62,14 +66,10 @@ def profile(
     the largest it allows. With --beside, measures how fast each script runs on the same GPUs as the
     other, compared with alone. Neither reads nor writes checkpoints.
     """
-    import os
-
     from weft.app.measure.pairs import beside as measure_pairs
     from weft.app.measure.script import MeasureSettings
     from weft.app.measure.script import profile as measure
-    from weft.cli.job_files.job_file import SHELL
     from weft.cli.view.results import profile_tables
-    from weft.cli.view.screen import console, print_json
 
     env = {name: os.environ[name] for name in SHELL if os.environ.get(name)}
     slots = f",slots={gpus}" if cpu else ""
@@ -105,8 +105,6 @@ def _word(flag: bool) -> str:
 def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]) -> list[Script]:
     """Return the scripts to run at the same time; raise InvalidConfig for names that do not fit."""
     from weft.app.measure.pairs import Script
-    from weft.cli.job_files.job_file import name_of, words_of
-    from weft.core.errors import InvalidConfig
 
     commands = [tuple(command), *(tuple(words_of(text, "--beside")) for text in others)]
     if names and len(names) != len(commands):
@@ -120,8 +118,6 @@ def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]
 
 def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) -> Found:
     """Measure, telling a person who sits in front what goes on."""
-    from weft.cli.view.screen import interactive, notes
-
     if quiet or not interactive():
         return measure(lambda _: None)
     with notes().status("starting") as status:
@@ -130,8 +126,6 @@ def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) ->
 
 def write(path: Path, measured: Mapping[str, Any]) -> None:
     """Write the measurements as a JSON file."""
-    from weft.core.errors import InvalidConfig
-
     try:
         path.write_text(json.dumps(measured, indent=1) + "\n")
     except OSError as error:

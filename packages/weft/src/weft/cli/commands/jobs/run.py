@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from weft.cli.connect.batch_client import submit_job
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.follow import Follower, exit_code
+from weft.cli.connect.session import attach
+from weft.cli.job_files.job_file import from_command
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import interactive, notes, write_bytes
 from weft.core.errors import InvalidConfig
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft_client.connection import at
 
 INTERRUPTED = 130
 GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to save
@@ -42,12 +46,6 @@ def run(
     """
     if pty:
         run_session(command, flags, quiet=quiet, detach=detach)
-    from weft.cli.connect.batch_client import submit_job
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.connect.follow import Follower, exit_code
-    from weft.cli.job_files.job_file import from_command
-    from weft.cli.view.screen import notes, write_bytes
-
     with user_errors():
         client = ServiceClient()
         # A user who watches wants to see a mistake, not its repetition.
@@ -78,12 +76,6 @@ def run_session(
     command: list[str], flags: Flags, *, quiet: bool = False, detach: bool = False
 ) -> NoReturn:
     """Run a command with a terminal, stay in it, and leave with its exit code."""
-    from weft.cli.connect.batch_client import submit_job
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.connect.session import attach
-    from weft.cli.job_files.job_file import from_command
-    from weft.cli.view.screen import notes
-
     with user_errors():
         client = ServiceClient()
         plain = {"retries": 0, "preemptible": False, "checkpoint": {"grace_s": GRACE_S}}
@@ -106,9 +98,6 @@ def run_session(
 
 def confirm_cancel(client: ServiceClient, job: str) -> None:
     """Cancel the job if the user confirms."""
-    from weft.cli.view.screen import interactive, notes
-    from weft_client.connection import at
-
     typer.echo("", err=True)
     if interactive() and typer.confirm(f"cancel {job}?", default=False, err=True):
         client.delete(at("jobs", job))

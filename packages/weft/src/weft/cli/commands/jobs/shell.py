@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from weft.cli.commands.jobs.job import JobId
+from weft.cli.commands.jobs.run import run_session
+from weft.cli.connect.client import ServiceClient
+from weft.cli.connect.session import Forwarding, attach
 from weft.cli.job_files.job_options import Flags
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, notes
 from weft.service.responses.answers import JobAnswer
+from weft_client.connection import at
 
 
 @options_from_fields
@@ -33,12 +38,6 @@ def shell(
     With the ID of any other running job, the shell opens beside it: on its machine, in its folder,
     with its variables, GPUs and limits. It ends when the connection or the job ends.
     """
-    from weft.cli.commands.jobs.run import run_session
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.connect.session import attach
-    from weft.cli.view.screen import notes
-    from weft_client.connection import at
-
     if not job:
         run_session([os.environ.get("SHELL") or "bash"], flags)
     with user_errors():
@@ -64,11 +63,6 @@ def forward(
     Runs until Ctrl-C. Only the job's owner can forward a port, and only a port that the job's own
     processes listen on.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.connect.session import Forwarding
-    from weft.cli.view.screen import console, notes
-    from weft_client.connection import at
-
     with user_errors():
         client = ServiceClient()
         job = client.get(JobAnswer, at("jobs", job)).id

@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.connect.batch_client import only_one, serve_batch_jobs
+from weft.cli.connect.client import ServiceClient
+from weft.cli.view.errors import user_errors
+
 
 def slurm_client(
     until_done: Annotated[
@@ -18,10 +22,6 @@ def slurm_client(
     and `weft run` start one in the background; run it yourself where background processes end when
     you log out, in tmux or as a user service.
     """
-    from weft.cli.connect.batch_client import only_one, serve_batch_jobs
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.errors import user_errors
-
     with user_errors():
         client = ServiceClient()
         with only_one(client) as first:

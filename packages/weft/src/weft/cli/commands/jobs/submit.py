@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from weft.cli.commands.jobs.wait import await_all
+from weft.cli.connect.batch_client import begin_client
+from weft.cli.connect.client import RequestRefused, ServiceClient
+from weft.cli.job_files.job_file import FILES, from_command, from_file, from_sbatch
 from weft.cli.job_files.job_options import Flags
+from weft.cli.job_files.sbatch import is_sbatch
 from weft.cli.options import shared as o
 from weft.cli.options.shared import options_from_fields
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import console, notes, print_json
 from weft.service.responses.answers import Made
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
 
 T = TypeVar("T")
 
@@ -38,10 +40,6 @@ def submit(
 
     From files, or from a command: `weft submit --gpus 2 -- python train.py`.
     """
-    from weft.cli.connect.batch_client import begin_client
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.view.screen import console, notes, print_json
-
     with user_errors():
         client = ServiceClient()
         made = [send(Made, client, path, body) for path, body in bodies(what, flags)]
@@ -71,10 +69,6 @@ def describe_next(made: Made) -> str:
 
 def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
     """Every job that was named, with the file it comes from (none for a command)."""
-    from weft.cli.job_files.job_file import FILES, from_command, from_file, from_sbatch
-    from weft.cli.job_files.sbatch import is_sbatch
-    from weft.cli.view.screen import notes
-
     remark = notes().print
     if all(word.endswith(FILES) for word in what):
         return [(word, from_file(Path(word), flags, remark)) for word in what]
@@ -88,8 +82,6 @@ def send(
     kind: type[T], client: ServiceClient, path: str, body: dict[str, Any], to: str = "/jobs"
 ) -> T:
     """The service's answer to a job; a mistake names the file."""
-    from weft.cli.connect.client import RequestRefused
-
     try:
         return client.post(kind, to, body)
     except RequestRefused as error:

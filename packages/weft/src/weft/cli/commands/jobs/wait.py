@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from weft.cli.commands.jobs.change import PATTERN, Jobs, find_meant
+from weft.cli.connect.client import RequestRefused, ServiceClient, every_job
+from weft.cli.connect.follow import Follower, exit_code
 from weft.cli.options import shared as o
+from weft.cli.options.shared import seconds
+from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import notes, print_json
 from weft.service.responses.answers import JobAnswer
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
+from weft_client.connection import at
 
 TIMED_OUT = 124  # as of timeout(1)
 INTERRUPTED = 130
@@ -34,11 +37,6 @@ def wait(
     did not (130 if it was cancelled). A sweep or app stands for all of its jobs, a pattern for the
     jobs that have not ended. If the service restarts meanwhile, the command waits for it.
     """
-    from weft.cli.connect.client import ServiceClient
-    from weft.cli.options.shared import seconds
-    from weft.cli.view.errors import user_errors
-    from weft.cli.view.screen import notes, print_json
-
     with user_errors():
         client = ServiceClient()
         until = math.inf if timeout is None else time.monotonic() + seconds(timeout, "--timeout")
@@ -56,9 +54,6 @@ def await_all(
     client: ServiceClient, jobs: Sequence[str], until: float = math.inf, *, quiet: bool = False
 ) -> tuple[dict[str, str], int]:
     """Return how jobs ended until `until`, and the exit code that follows."""
-    from weft.cli.connect.follow import Follower, exit_code
-    from weft.cli.view.screen import notes
-
     states: dict[str, str] = {}
     code, remarks = 0, notes()
     try:
@@ -79,9 +74,6 @@ def await_all(
 
 def find_all(client: ServiceClient, text: str) -> list[str]:
     """Ids of the jobs that a text means; of a sweep also those that have ended."""
-    from weft.cli.connect.client import RequestRefused, every_job
-    from weft_client.connection import at
-
     if any(sign in text for sign in PATTERN):
         return find_meant(client, text, "wait for", yes=True)
     try:

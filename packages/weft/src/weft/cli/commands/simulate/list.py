@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -56,8 +57,6 @@ def list_parts(
         missing = f"stands where {' and '.join(words)} do" if words else "is installed"
         typer.echo(f"no {kind.value} {missing}")
         return
-    from rich.console import Console
-
     from weft.cli.view.results import parts_table
 
     screen = Console(highlight=False, markup=False)

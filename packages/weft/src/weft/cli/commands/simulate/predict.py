@@ -8,6 +8,8 @@ from math import isnan
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
@@ -52,9 +54,6 @@ def predict(
 
 
 def _show(done: Evaluation) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     learnt = f"the first {done.warm_up} are learnt from only"
     typer.echo(
         f"{done.jobs} jobs, {learnt}; {done.nodes} nodes of 8 GPUs, load {done.load:.2f}; "

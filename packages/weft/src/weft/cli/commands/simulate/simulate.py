@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from weft.app.policy_file import choose_sensible, expand_sets, read_policy
+from weft.app.simulate.finished_runs import KeptRuns
+from weft.app.simulate.run import run_all
 from weft.cli.options import shared as o
 from weft.cli.options.shared import options_from_fields
 from weft.cli.options.simulation import OutputOptions, SimulationOptions, read_loads
 from weft.cli.view.errors import user_errors
 from weft.cli.view.results import check_output, show_loads, show_result
 from weft.cli.view.screen import progress_bars
+from weft.core.errors import InvalidConfig
 
 
 @options_from_fields
@@ -32,9 +37,6 @@ def simulate(
     output: OutputOptions,
 ) -> None:
     """Replay WORKLOAD in virtual time and report completion times."""
-    from weft.app.policy_file import read_policy
-    from weft.app.simulate.run import run_all
-
     with user_errors():
         check_output(output)
         setup = options.setup(read_policy(policy), events=events)
@@ -91,13 +93,6 @@ def compare(
     output: OutputOptions,
 ) -> None:
     """Replay WORKLOAD under several policies, side by side."""
-    from dataclasses import replace
-
-    from weft.app.policy_file import choose_sensible, expand_sets, read_policy
-    from weft.app.simulate.finished_runs import KeptRuns
-    from weft.app.simulate.run import run_all
-    from weft.core.errors import InvalidConfig
-
     with user_errors():
         check_output(output)
         offered = read_loads(loads, options.load)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from weft.cli.view.errors import user_errors
+from weft.cli.view.screen import echo
+from weft.report.result_files import read_runs
+from weft.report.verify import Severity
+from weft.report.verify import verify as check
 from weft_client.own_state import state_folder
 
 
@@ -61,10 +67,6 @@ def verify(
 def _judge_log(
     where: str, report: Path | None, days: float | None, *, every: bool, as_json: bool
 ) -> int:
-    import json
-    from math import inf
-
-    from weft.cli.view.screen import echo
     from weft.judge.judge import LAST_DAYS, judge
     from weft.judge.log_lines import read_log
     from weft.judge.page import write_page
@@ -84,13 +86,6 @@ def _judge_log(
 
 
 def _check_result(path: Path, gpus: float | None, *, as_json: bool) -> int:
-    import json
-
-    from weft.cli.view.screen import echo
-    from weft.report.result_files import read_runs
-    from weft.report.verify import Severity
-    from weft.report.verify import verify as check
-
     findings = check(read_runs(path, gpus))
     if as_json:
         rows = [

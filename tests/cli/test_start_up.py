@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ASKING = ("jobs.change", "jobs.job", "jobs.jobs", "jobs.metrics", "jobs.submit", "jobs.wait")
-ASKING += ("cluster.admin", "cluster.nodes", "cluster.quota", "cluster.top")
+ASKING = (
+    *("jobs.change", "jobs.job", "jobs.jobs", "jobs.metrics", "jobs.submit", "jobs.wait"),
+    *("cluster.admin", "cluster.nodes", "cluster.quota", "cluster.top"),
+)
 HEAVY = ("numpy", "pydantic", "fastapi", "torch")
 
 

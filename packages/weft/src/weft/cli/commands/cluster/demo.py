@@ -11,14 +11,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from weft.cli.connect.client import active_jobs, every_job
+from weft.cli.connect.client import ServiceClient, active_jobs, every_job
 from weft.cli.connect.follow import state_line
 from weft.cli.connect.own_service import ServiceLifetime, own_service
 from weft.cli.job_files.demo_jobs import (
@@ -37,10 +36,6 @@ from weft.cli.view.status import board, jobs_table
 from weft.cli.view.words import ENDED
 from weft.service.responses.answers import ClusterAnswer, JobAnswer, Made, Nodes, PolicyAnswer
 from weft_client.connection import at
-
-if TYPE_CHECKING:
-    from weft.cli.connect.client import ServiceClient
-
 
 LABELS = ("", "batch", "goodput")
 
@@ -71,7 +66,7 @@ def demo(
     with user_errors(), ExitStack() as cleanup:
         check_torch()
         folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))
-        cleanup.callback(lambda: None if stay.wanted else rmtree(folder, ignore_errors=True))
+        cleanup.callback(lambda: None if stay.wanted else shutil.rmtree(folder, ignore_errors=True))
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
         options = (
             "--engine",

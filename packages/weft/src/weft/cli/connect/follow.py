@@ -126,8 +126,6 @@ class Follower:
 
 def state_line(job: JobAnswer) -> str:
     """Say in one line where a job stands."""
-    from weft.cli.view import words
-
     text = str(job.state)
     if held := words.gpus(job.allocation):
         text += f" on {held} ({words.where(job.allocation)})"

@@ -231,10 +231,6 @@ def build_shares_table(shares_over_time: SharesOverTime, width: int) -> Any:
 
 def build_used_table(accounts: Accounts, width: int) -> Any:
     """Build the table of used GPU time, one row per tenant."""
-    from weft.cli.view import words
-    from weft.cli.view.tables import TableColumn, fit_columns
-    from weft.report.units import percent
-
     tenants = sorted(accounts.tenants, key=lambda tenant: -tenant.gpu_seconds)
     whole = sum(tenant.gpu_seconds for tenant in tenants) or 1.0
     columns: list[TableColumn[Tenant]] = [

@@ -117,8 +117,6 @@ class Show:
 
     def play(self) -> None:
         """Show the jobs until every one has ended."""
-        from weft.cli.view.screen import repeat
-
         if self._attended:
             repeat(self._render, every_s=0.5, done=lambda: self._over, interrupts=True)
             return

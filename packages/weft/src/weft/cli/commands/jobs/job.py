@@ -163,8 +163,6 @@ def job(
 
 def describe_event(event: dict[str, Any], job: str) -> str:
     """Describe one event of a job in one line."""
-    from weft.cli.view import words
-
     name = str(event.get("event", ""))
     rest: Any = {field: value for field, value in event.items() if field not in KNOWN}
     if name == "Decided":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted
+from weft.core.events.event import Cancelled, Decided, Event, Measured, Reported, Started, Submitted
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.protocols import Store
@@ -122,6 +122,16 @@ def test_events_of_one_job_are_found_among_those_of_others(store: Store) -> None
     assert store.about_job(JobId("waits for a"), 10) == []
 
 
+def test_many_reports_of_a_job_do_not_crowd_out_the_rest(store: Store) -> None:
+    measured = [(4.0 + i, Measured(A, 1, 4.0 + i, ("loss",), (i,), (0.5,))) for i in range(9)]
+    store.append([(1.0, Submitted(Job(A))), (3.0, Reported(A, 1)), *measured])
+
+    events = store.about_job(A, 2, without=("Reported", "Measured"))
+
+    assert [type(event).__name__ for _, _, event in events] == ["Submitted"]
+    assert len(store.about_job(A, 2)) == 2
+
+
 def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "events.db")
     jobs = [JobId(f"j{i}") for i in range(200)]
@@ -131,7 +141,7 @@ def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
 
     events = store.about_job(jobs[77], 10)
     asked = {"job": "j77", "limit": 10}
-    plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job}", asked).fetchall()
+    plan = store._db.execute(f"EXPLAIN QUERY PLAN {IN_SQLITE.of_job()}", asked).fetchall()
     store.close()
 
     assert [type(event).__name__ for _, _, event in events] == ["Submitted", "Decided", "Started"]

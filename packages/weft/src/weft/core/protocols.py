@@ -372,9 +372,12 @@ class Store(Protocol):
         ...
 
     def about_job(
-        self, job: JobId, limit: int, until: float | None = None
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
     ) -> list[tuple[int, float, Event]]:
-        """The last events that name a job, which ended at `until`; from any thread."""
+        """The last events that name a job, which ended at `until`; from any thread.
+
+        Events of the kinds `without` are left out.
+        """
         ...
 
     def save(self, seq: int, snapshot: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
 
@@ -49,10 +49,11 @@ class MemoryStore:
         return dict(self._aside)
 
     def about_job(
-        self, job: JobId, limit: int, until: float | None = None
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
     ) -> list[tuple[int, float, Event]]:
         past = inf if until is None else until
-        return [row for row in self.since(0) if names(row[2], job) and row[1] <= past][-limit:]
+        rows = [row for row in self.since(0) if names(row[2], job) and row[1] <= past]
+        return [row for row in rows if type(row[2]).__name__ not in without][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         self._snapshot = (seq, snapshot)

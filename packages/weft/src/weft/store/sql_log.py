@@ -11,7 +11,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -159,9 +159,11 @@ class SqlLog(ABC):
             there |= {seq for (seq,) in self._db.execute("SELECT seq FROM set_aside")}
             return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
 
-    def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
+    def about_job(
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
+    ) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
-        rows = lines_about(self._reading.ask, self.search, job, limit, until)
+        rows = lines_about(self._reading.ask, self.search, job, limit, until, without)
         return [row for row in self._readable(rows) if names(row[2], job)]
 
     def _readable(self, rows: Iterable[tuple[int, str]]) -> Iterator[Row]:
@@ -294,11 +296,11 @@ class Search:
     job: str
     find: str
 
-    @property
-    def of_job(self) -> str:
-        """The last events about a job itself."""
+    def of_job(self, without: Collection[str] = ()) -> str:
+        """The last events about a job itself, but those of some kinds."""
+        kinds = "".join(f" AND {self.kind} <> '{kind}'" for kind in without)
         return f"""
-SELECT seq, json FROM events WHERE {self.kind} <> 'Decided' AND {self.job} = :job
+SELECT seq, json FROM events WHERE {self.kind} <> 'Decided'{kinds} AND {self.job} = :job
 ORDER BY seq DESC LIMIT :limit
 """  # noqa: S608 - our own words
 
@@ -316,11 +318,16 @@ NEWEST = "SELECT coalesce(max(seq), 0) FROM events WHERE at <= ?"
 
 
 def lines_about(
-    ask: Callable[..., list[Any]], search: Search, job: JobId, limit: int, until: float | None
+    ask: Callable[..., list[Any]],
+    search: Search,
+    job: JobId,
+    limit: int,
+    until: float | None,
+    without: Collection[str],
 ) -> list[tuple[int, str]]:
     """The last lines that may be about a job, oldest first; appending never waits for it."""
     values = {"job": job, "limit": limit, "text": json.dumps(job)}
-    rows = ask(search.of_job, values)
+    rows = ask(search.of_job(without), values)
     ((last,),) = ask(NEWEST, (inf if until is None else until,))
     first = max(rows[-1][0] if rows else 0, last - DECISIONS_SEARCHED)
     rows += ask(search.decisions, {**values, "first": first, "last": last})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -171,11 +171,18 @@ def _ended_word(status: JobStatus) -> str:
 
 @router.get("/jobs/{job_id}/events", response_model=Events)
 async def job_events(
-    job_id: str, service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=MOST)] = 500
+    job_id: str,
+    service: Service,
+    who: Anyone,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 500,
+    without: Annotated[
+        list[Literal["Reported", "Measured"]],
+        Query(max_length=2, description="Left out, so that many of these do not crowd out others."),
+    ] = [],  # noqa: B006 - as FastAPI reads it
 ) -> Json:
     """The latest events of a job in the log, oldest first."""
     record = find_job(service, who, job_id).record
-    read = partial(service.live.store.about_job, record.job.id, limit, record.ended)
+    read = partial(service.live.store.about_job, record.job.id, limit, record.ended, tuple(without))
     rows = await service.read(read)
     events = [event_json(service.driver, who, *row) for row in rows]
     return Json(Events(events=[event for event in events if event is not None]))

@@ -38,7 +38,9 @@ export const chooseMetric = (names, asked, preferred) =>
 
 /** What is drawn and how: which metric, how smooth, on which scale. */
 export function CurveChoices({ names, chosen, query, children }) {
-  return html`<label class="pick"><span class="dim small">metric</span> <select value=${chosen} onChange=${(event) => setQuery({ metric: event.target.value })}>${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
+  return html`<label class="pick"><span class="dim small">metric</span> <select value=${chosen}
+    onChange=${(event) => setQuery({ metric: event.target.value })}>
+      ${names.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
     ${children}
     <${Choice} label="Smoothing" options=${SMOOTH} value=${query.smooth ?? ""} choose=${(weight) => setQuery({ smooth: weight })} />
     <${Choice} label="Scale" options=${[
@@ -51,7 +53,8 @@ export function CurveChoices({ names, chosen, query, children }) {
 export function Curves({ curves, query, height, describe }) {
   const data = overSteps(curves, Number(query.smooth) || 0);
   if (data[0].length < 2) return null;
-  return html`<${Chart} data=${data} time=${false} xLabel="steps" height=${height} log=${query.scale === "log"} describe=${describe} series=${curves.map(({ label }, i) => ({ label, colour: lineColour(i), dash: lineDash(i), span: true }))} />`;
+  return html`<${Chart} data=${data} time=${false} xLabel="steps" height=${height} log=${query.scale === "log"}
+    describe=${describe} series=${curves.map(({ label }, i) => ({ label, colour: lineColour(i), dash: lineDash(i), span: true }))} />`;
 }
 
 const WIDE = 240,
@@ -85,7 +88,13 @@ export function Scatter({ trials, names, metric }) {
     const order = [...values.keys()].sort((a, b) => xs[a] - xs[b]);
     const ends = [values[order[0]], values[order.at(-1)]];
     return html`<figure key=${name}><svg viewBox=${`0 0 ${WIDE} ${HIGH}`} role="img" aria-label=${`${metric} over ${name}`}>
-      ${trials.map((trial, i) => html`<circle key=${trial.id} class=${i ? null : "best"} cx=${EDGE + xs[i] * (WIDE - 2 * EDGE)} cy=${HIGH - EDGE - ys[i] * (HIGH - 2 * EDGE)} r=${i ? 3 : 5}><title>${`${trial.name}: ${name}=${values[i]}, ${metric} ${number(trial.value)}`}</title></circle>`).reverse()}</svg>
+      ${trials
+        .map(
+          (trial, i) => html`<circle key=${trial.id} class=${i ? null : "best"}
+      cx=${EDGE + xs[i] * (WIDE - 2 * EDGE)} cy=${HIGH - EDGE - ys[i] * (HIGH - 2 * EDGE)} r=${i ? 3 : 5}>
+        <title>${`${trial.name}: ${name}=${values[i]}, ${metric} ${number(trial.value)}`}</title></circle>`,
+        )
+        .reverse()}</svg>
       <figcaption><span>${shown(ends[0])}</span><b>${name}</b><span>${shown(ends[1])}</span></figcaption></figure>`;
   })}</div><p class="dim small">A point per job: the higher, the more ${metric}, from ${number(least)} to ${number(most)}.</p>`;
 }

@@ -132,7 +132,13 @@ export function JobActions({ jobs, then = () => {}, undo = false }) {
       event.target.value = shared;
       run(prioritise(to));
     }}>
-      ${shared === "" && html`<option value="" disabled>priority</option>`}${PRIORITIES.map((priority) => html`<option key=${priority} value=${priority}>${priority}</option>`)}</select>`
+      ${shared === "" && html`<option value="" disabled>priority</option>`}
+      ${PRIORITIES.map((priority) => html`<option key=${priority} value=${priority}>${priority}</option>`)}</select>`
   }
-    ${Object.values(ACTIONS).map((action) => jobs.some(action.may) && html`<button key=${action.label} class=${action.danger ? "danger" : ""} onClick=${() => run(action)}>${action.label} …</button>`)}`;
+    ${Object.values(ACTIONS).map(
+      (action) =>
+        jobs.some(action.may) &&
+        html`<button key=${action.label}
+    class=${action.danger ? "danger" : ""} onClick=${() => run(action)}>${action.label} …</button>`,
+    )}`;
 }

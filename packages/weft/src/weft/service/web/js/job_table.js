@@ -16,7 +16,7 @@ import { link, setQuery } from "./route.js";
 import { clusterNow, WAITING } from "./store.js";
 import { Bar, Empty, Name, State } from "./ui.js";
 
-const AROUND = 12;
+const AROUND = 4;
 const ON_A_PHONE = new Set(["name", "state", "gpus"]);
 const narrow = window.matchMedia("(max-width: 560px)");
 const rowHeight = () => (narrow.matches ? 73 : 47); // two lines
@@ -84,7 +84,8 @@ export function useColumns() {
   };
   const choices = COLUMNS.slice(1).map(
     ({ key, label, more }) =>
-      html`<label class="check" key=${key}><input type="checkbox" checked=${kept[key] ?? !more} onChange=${(event) => keep({ ...kept, [key]: event.target.checked })} />${label}</label>`,
+      html`<label class="check" key=${key}><input type="checkbox" checked=${kept[key] ?? !more}
+        onChange=${(event) => keep({ ...kept, [key]: event.target.checked })} />${label}</label>`,
   );
   const menu = html`<details class="menu" onToggle=${(event) => setOpen(event.target.open)}><summary class="button">Columns</summary>
     ${open && html`<div class="tip">${choices}<button onClick=${() => keep({})}>As they were</button></div>`}</details>`;
@@ -98,8 +99,8 @@ export function JobTable(props) {
   const [read, setRead] = useState("");
   const look = () => {
     const view = box.current;
-    const first = Math.max(0, Math.floor(view.scrollTop / rowHeight()) - AROUND);
-    const last = Math.ceil((view.scrollTop + view.clientHeight) / rowHeight()) + AROUND;
+    const first = Math.floor(view.scrollTop / rowHeight()) - AROUND;
+    const last = first + Math.ceil(view.clientHeight / rowHeight()) + 2 * AROUND;
     setRange((was) => (was[0] === first && was[1] === last ? was : [first, last]));
   };
   useEffect(() => {
@@ -107,9 +108,12 @@ export function JobTable(props) {
     watcher.observe(box.current);
     return () => watcher.disconnect();
   }, []);
-  const shown = rows.slice(range[0], range[1]);
-  const above = Math.min(range[0], rows.length) * rowHeight(),
+  const first = Math.max(0, range[0]);
+  const shown = rows.slice(first, range[1]);
+  const above = Math.min(first, rows.length) * rowHeight(),
     below = Math.max(0, rows.length - range[1]) * rowHeight();
+  // Rows that scroll out of sight become those that come: half of what new ones cost the browser.
+  const slot = (index) => index % (range[1] - range[0]);
   const columns = useMemo(
     () =>
       COLUMNS.filter(({ key, has, more }) =>
@@ -129,25 +133,42 @@ export function JobTable(props) {
   const sort = (key) =>
     setQuery({ sort: query.sort === key ? `-${key}` : query.sort === `-${key}` ? "" : key });
   if (!rows.length)
-    return html`<div class="jobs-view" ref=${box}><${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "No jobs have been submitted yet"}>${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
+    return html`<div class="jobs-view" ref=${box}>
+      <${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "No jobs have been submitted yet"}>
+      ${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
   const reading = read && rows.find((job) => job.id === read);
+  const row = (job, index) =>
+    html`<${Row} key=${slot(index)} job=${job} index=${index} columns=${columns} line=${line} apart=${apart.get(job.id)}
+      chosen=${chosen} pick=${viewer ? null : pick} read=${setRead} query=${query} />`;
   const filler = (height) =>
     height > 0 &&
     html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${height}px` }}></td></tr>`;
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
-    <table aria-rowcount=${rows.length + 1} style=${{ minWidth: narrow.matches ? "0" : `${1080 + 120 * columns.filter(({ more }) => more).length}px` }}>
-      <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${jobs.every((job) => chosen.has(job.id))} onChange=${(event) => pick(jobs, event.target.checked)} /></th>`}
+    <table aria-rowcount=${rows.length + 1}
+    style=${{ minWidth: narrow.matches ? "0" : `${1080 + 120 * columns.filter(({ more }) => more).length}px` }}>
+      <thead><tr>${
+        !viewer &&
+        html`<th class="c-pick" scope="col">
+      <input type="checkbox" aria-label="Choose all" checked=${jobs.every((job) => chosen.has(job.id))}
+      onChange=${(event) => pick(jobs, event.target.checked)} /></th>`
+      }
         ${columns.map(
           ({ key, label, num }) =>
-            html`<th key=${key} scope="col" class="c-${key} ${num ? "num" : ""}" aria-sort=${query.sort === key ? "ascending" : query.sort === `-${key}` ? "descending" : null}>
-          <button onClick=${() => sort(key)}>${key === "gpus" && theDevice() !== "GPU" ? "Slots" : label}<span aria-hidden="true">${query.sort === key ? "↑" : query.sort === `-${key}` ? "↓" : ""}</span></button></th>`,
+            html`<th key=${key} scope="col" class="c-${key} ${num ? "num" : ""}"
+              aria-sort=${query.sort === key ? "ascending" : query.sort === `-${key}` ? "descending" : null}>
+          <button onClick=${() => sort(key)}>${key === "gpus" && theDevice() !== "GPU" ? "Slots" : label}
+          <span aria-hidden="true">${query.sort === key ? "↑" : query.sort === `-${key}` ? "↓" : ""}</span></button></th>`,
         )}</tr></thead>
       <tbody>
         ${filler(above)}
-        ${shown.map((job, i) => html`<${Row} key=${job.id} job=${job} index=${range[0] + i} columns=${columns} line=${line} apart=${apart.get(job.id)} chosen=${chosen} pick=${viewer ? null : pick} read=${setRead} query=${query} />`)}
+        ${shown.map((job, i) => row(job, first + i))}
         ${filler(below)}
       </tbody></table>
-    ${reading && html`<div class="told" role="status"><b>${reading.name}</b><span class="grow">${whyOrWhere(reading)}</span><button class="quiet" aria-label="Close" onClick=${() => setRead("")}>✕</button></div>`}</div>`;
+    ${
+      reading &&
+      html`<div class="told" role="status"><b>${reading.name}</b>
+    <span class="grow">${whyOrWhere(reading)}</span><button class="quiet" aria-label="Close" onClick=${() => setRead("")}>✕</button></div>`
+    }</div>`;
 }
 
 /** Where the name of a row leads to: its job, its sweep, or the list of its group. */
@@ -157,10 +178,19 @@ function placeOf(job, query) {
   return ["jobs", [], { ...query, group: "none", [job.group]: job.name }];
 }
 
+/** What a phone shows below the name; nothing where there is nothing to say. */
+function below(job, why, apart, read) {
+  const text = [job.members && count(job.members.length, "job"), apart, why || ended(job)];
+  return html`<div class="below" onClick=${() => read(job.id)}>${text.filter(Boolean).join(" · ")}</div>`;
+}
+
+const ended = (job) => job.ended && `${job.tenant} · ended ${clock(job.ended, { seconds: false })}`;
+
 const CELLS = {
   name: (job, { why, apart, query, read }) =>
-    html`<a class="name" aria-label=${job.name} href=${link(...placeOf(job, query))}><${Name} text=${job.name} /></a>${job.members ? html`<span class="dim members"> ${count(job.members.length, "job")}</span>` : ""}
-      ${apart && html`<div class="apart">${apart}</div>`}<div class="below" onClick=${() => read(job.id)}>${[job.members && count(job.members.length, "job"), apart, why].filter(Boolean).join(" · ")}</div>`,
+    html`<a class="name" aria-label=${job.name} href=${link(...placeOf(job, query))}><${Name} text=${job.name} /></a>
+      ${job.members && !narrow.matches ? html`<span class="dim"> ${count(job.members.length, "job")}</span>` : ""}
+      ${narrow.matches ? below(job, why, apart, read) : apart && html`<div class="apart">${apart}</div>`}`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (job, { why, read }) =>
     why && html`<button class="reason" onClick=${() => read(job.id)}>${why}</button>`,
@@ -175,11 +205,12 @@ const CELLS = {
   progress: (job) =>
     job.progress == null
       ? ""
-      : html`<div class="progress"><${Bar} part=${job.progress} label=${percent(job.progress)} /><span class="small">${percent(job.progress)}</span></div>`,
+      : html`<div class="progress"><${Bar} part=${job.progress} label=${percent(job.progress)} />
+        <span class="small">${percent(job.progress)}</span></div>`,
   tenant: (job) => job.tenant,
   goodput: (job) => number(job.goodput),
   restarts: (job) => job.restarts || "",
-  age: (job) => duration((job.ended ?? clusterNow()) - job.submitted),
+  age: (job) => duration(Math.floor((job.ended ?? clusterNow()) - job.submitted)),
   user: (job) => job.user,
   id: (job) => (job.members ? "" : job.id),
   kind: kindsOf,
@@ -199,7 +230,13 @@ function Row({ job, index, columns, line, apart, chosen, pick, read, query }) {
     why: facts.why,
     age: "since it was submitted",
   };
+  const cell = ({ key, num }) =>
+    html`<td key=${key} class="c-${key} ${num ? "num" : ""}" title=${titles[key]}>${CELLS[key](job, facts)}</td>`;
   return html`<tr aria-rowindex=${index + 2}>
-    ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${some.every((each) => chosen.has(each.id))} onChange=${(event) => pick(some, event.target.checked)} /></td>`}
-    ${columns.map(({ key, num }) => html`<td key=${key} class="c-${key} ${num ? "num" : ""}" title=${titles[key]}>${CELLS[key](job, facts)}</td>`)}</tr>`;
+    ${
+      pick &&
+      html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`}
+        checked=${some.every((each) => chosen.has(each.id))} onChange=${(event) => pick(some, event.target.checked)} /></td>`
+    }
+    ${columns.map(cell)}</tr>`;
 }

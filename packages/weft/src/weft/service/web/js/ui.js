@@ -80,7 +80,10 @@ export const Choice = ({
   options,
   choose,
 }) => html`<div class="group" role="group" aria-label=${label}>
-  ${options.map(([key, text]) => html`<button type="button" key=${key} aria-pressed=${String(key === value)} onClick=${() => choose(key)}>${text}</button>`)}</div>`;
+  ${options.map(
+    ([key, text]) => html`<button type="button" key=${key} aria-pressed=${String(key === value)}
+  onClick=${() => choose(key)}>${text}</button>`,
+  )}</div>`;
 
 /** What a question to the service came to: `{data, error, loading, again}`; asked again when `key` changes. */
 export function useAsk(ask, key, { every = 0 } = {}) {
@@ -187,5 +190,8 @@ export function Notices() {
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`
     }
-    <div class="toasts" role="status" aria-live="polite">${toasts.map((notice) => html`<div key=${notice.id} class="toast ${notice.bad ? "bad" : ""}">${notice.text}${notice.undo && html` <button onClick=${notice.undo}>Undo</button>`}</div>`)}</div>`;
+    <div class="toasts" role="status" aria-live="polite">${toasts.map(
+      (notice) => html`<div key=${notice.id}
+    class="toast ${notice.bad ? "bad" : ""}">${notice.text}${notice.undo && html` <button onClick=${notice.undo}>Undo</button>`}</div>`,
+    )}</div>`;
 }

@@ -72,7 +72,13 @@ export function JobView({ route, me }) {
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
-    ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map((notice) => html`<div key=${notice.at}>${notice.text}</div>`)}</div>`}
+    ${
+      job.notices.length > 0 &&
+      html`<div class="note">${job.notices.slice(-3).map(
+        (notice) => html`<div
+    key=${notice.at}>${notice.text}</div>`,
+      )}</div>`
+    }
     <div class="halves">
       <div class="stack">
         <${Facts} job=${job} row=${row} />
@@ -197,7 +203,11 @@ function Facts({ job, row }) {
     ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">
-    ${job.progress != null && html`<div class="row"><span class="grow"><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`}
+    ${
+      job.progress != null &&
+      html`<div class="row"><span class="grow">
+    <${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`
+    }
     <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>
     ${job.state === "running" && job.pids.length > 0 && html`<${Inside} job=${job} />`}<//>`;
 }
@@ -210,7 +220,10 @@ function Inside({ job }) {
       () => toast("copied"),
       () => toast("the browser does not allow copying", true),
     );
-  return html`<div class="row small">${commands.map((text) => html`<button key=${text} class="quiet" title="Copy; run it in a terminal" onClick=${() => copy(text)}><code>${text}</code></button>`)}</div>`;
+  return html`<div class="row small">${commands.map(
+    (text) => html`<button key=${text} class="quiet"
+    title="Copy; run it in a terminal" onClick=${() => copy(text)}><code>${text}</code></button>`,
+  )}</div>`;
 }
 
 /** What is seen of any job, also of one that reports nothing. */
@@ -338,19 +351,27 @@ function Cheapest({ job, change, me }) {
   };
   const may = me.role !== "viewer" && (own || (node && me.role === "admin"));
   return html`<div class="change"><div><h3>The cheapest change that would start it now</h3><div>${ticks(change.text)}</div></div>
-    ${may ? html`<button class="main" onClick=${apply}>${own ? "Change and start …" : "Do it …"}</button>` : html`<span class="dim small">an admin can do this</span>`}</div>`;
+    ${
+      may
+        ? html`<button class="main" onClick=${apply}>${own ? "Change and start …" : "Do it …"}
+    </button>`
+        : html`<span class="dim small">an admin can do this</span>`
+    }</div>`;
 }
 
 function Ahead({ ahead }) {
   const waiting = ahead.filter((job) => job.state === "waiting"),
     running = ahead.filter((job) => job.state === "running");
   const list = (some) =>
-    some
-      .slice(0, 6)
-      .map(
-        (job, i) =>
-          html`<li key=${i}>${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : html`<span class="dim">${job.name}</span>`}<span class="dim">${count(job.gpus, theDevice())}</span></li>`,
-      );
+    some.slice(0, 6).map(
+      (job, i) =>
+        html`<li key=${i}>${
+          job.id
+            ? html`<a href=${link("job", [job.id])}>${job.name}
+            </a>`
+            : html`<span class="dim">${job.name}</span>`
+        }<span class="dim">${count(job.gpus, theDevice())}</span></li>`,
+    );
   return html`<div class="halves">${waiting.length > 0 && html`<div><h3>Ahead of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
     ${running.length > 0 && html`<div><h3>Running on devices it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;
 }

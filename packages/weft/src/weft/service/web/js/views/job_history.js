@@ -112,16 +112,23 @@ function Allocations({ job, spans }) {
     <${Trouble} error=${spans.error} />
     ${
       held.length
-        ? html`<${Chart} data=${chart} series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`${theDevice()}s held over time: ${count(held.length, "span")}`} />
-      <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th class="roomy" scope="col">Ended</th><th class="num roomy" scope="col">Work lost</th></tr></thead>
+        ? html`<${Chart} data=${chart}
+          series=${[{ label: `${theDevice()}s`, step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150}
+            whole=${true} describe=${`${theDevice()}s held over time: ${count(held.length, "span")}`} />
+      <div class="scroll events" tabindex="0" role="region" aria-label="Spans">
+      <table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th>
+      <th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th><th class="roomy" scope="col">Ended</th>
+      <th class="num roomy" scope="col">Work lost</th></tr></thead>
       <tbody>${[...held]
         .reverse()
         .slice(0, 100)
         .map(
-          (
-            span,
-          ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
-        <td>${span.on.map((part) => `${part.node}: ${ranges(part.gpus)}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td class="roomy">${span.how}</td><td class="num nowrap roomy">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
+          (span) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td>
+            <td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td>
+            <td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
+        <td>${span.on.map((part) => `${part.node}: ${ranges(part.gpus)}`).join("; ")}
+        ${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td class="roomy">${span.how}</td>
+        <td class="num nowrap roomy">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
         )}</tbody></table></div>`
         : spans.loading
           ? html`<${Loading} />`
@@ -160,8 +167,16 @@ function Measures({ events }) {
         .filter(({ i }) => data[i + 1].some((value) => value != null))
     : [];
   if (!chosen) return null; // a job that does not use weft_train
-  return html`<${Panel} title="Measurements" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((measure) => [measure.key, ofDevice(measure.label)])} choose=${(measure) => setQuery({ measure })} />` : null}>
-    <${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true} describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
+  return html`<${Panel} title="Measurements" end=${
+    known.length > 1
+      ? html`<${Choice} label="Measure"
+    value=${chosen.key} options=${known.map((measure) => [measure.key, ofDevice(measure.label)])}
+      choose=${(measure) => setQuery({ measure })} />`
+      : null
+  }>
+    <${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]}
+    series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} zero=${true}
+      describe=${`${ofDevice(chosen.label)} over time, ${count(reports.length, "report")}`} />
     <p class="dim small">${ofDevice(chosen.label)}${chosen.unit ? `, ${chosen.unit}` : ""}; as reported by the job</p><//>`;
 }
 
@@ -227,7 +242,11 @@ function Events({ events }) {
     <${Trouble} error=${events.error} />
     ${
       rows.length
-        ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${rows.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
+        ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job">
+          <table><tbody>${rows.map(
+            ([seq, when, text]) => html`<tr key=${seq}>
+          <td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`,
+          )}</tbody></table></div>`
         : events.loading
           ? html`<${Loading} />`
           : html`<${Empty} title="No events">The log has no events of this job.<//>`

@@ -96,14 +96,38 @@ export function Logs({ job }) {
         .filter((line) => line.toLowerCase().includes(find.toLowerCase()))
     : null;
   return html`<${Panel} title="Log" end=${html`
-      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map((choice) => html`<option key=${choice} value=${choice}>${choice}</option>`)}</select><//>
-      <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map((attempt) => html`<option key=${attempt} value=${attempt}>${attempt}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
-    <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${(event) => setFind(event.target.value)} />
+      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>
+      ${choices.map((choice) => html`<option key=${choice} value=${choice}>${choice}</option>`)}</select><//>
+      <${Field} label="Attempt">
+      <select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>
+      ${
+        attempts.length
+          ? attempts.map(
+              (attempt) => html`<option key=${attempt} value=${attempt}>${attempt}
+      </option>`,
+            )
+          : html`<option value="0">–</option>`
+      }</select><//>`}>
+    <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find}
+    onInput=${(event) => setFind(event.target.value)} />
       <label class="check small"><input type="checkbox" checked=${stay} onChange=${(event) => setStay(event.target.checked)} /> follow</label>
       <span class="dim small">${lines ? count(lines.length, "line") : ""}</span>
       <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
     <${Trouble} error=${error} />
-    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : shown || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
+    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">
+    ${
+      lines
+        ? lines.map(
+            (line, i) => html`<${Marked} key=${i} line=${line}
+    find=${find} />`,
+          )
+        : shown ||
+          (!number_
+            ? "It has not started yet."
+            : ended
+              ? "It printed nothing."
+              : "Nothing is printed yet.")
+    }</pre><//>`;
 }
 
 const plain = (text) => text.replaceAll(new RegExp(COLOUR, "g"), "");

@@ -22,8 +22,16 @@ export function JobMetrics({ job }) {
   const chosen = chooseMetric(names, query.metric);
   const curve = metrics.find((metric) => metric.name === chosen);
   return html`<${Panel} title="Metrics" end=${html`<${CurveChoices} names=${names} chosen=${chosen} query=${query} />`}>
-    <${Curves} key=${chosen} curves=${[{ label: chosen, ...curve }]} query=${query} height=${220} describe=${`${chosen} over its steps, ${count(curve.count, "value")}`} />
-    <div class="scroll" tabindex="0" role="region" aria-label="Values of metrics"><table><thead><tr><th scope="col">Metric</th><th class="num" scope="col">Last</th><th class="num" scope="col">Least</th><th class="num" scope="col">Most</th><th class="num roomy" scope="col">At step</th></tr></thead>
-    <tbody>${metrics.map((metric) => html`<tr key=${metric.name}><td class="wrap">${metric.name}</td><td class="num">${metric.value == null ? "nan" : number(metric.value)}</td><td class="num">${number(metric.least)}</td><td class="num">${number(metric.most)}</td><td class="num roomy">${number(metric.step)}</td></tr>`)}</tbody></table></div>
+    <${Curves} key=${chosen} curves=${[{ label: chosen, ...curve }]} query=${query} height=${220}
+    describe=${`${chosen} over its steps, ${count(curve.count, "value")}`} />
+    <div class="scroll" tabindex="0" role="region" aria-label="Values of metrics">
+    <table><thead><tr><th scope="col">Metric</th><th class="num" scope="col">Last</th>
+    <th class="num" scope="col">Least</th><th class="num" scope="col">Most</th><th class="num roomy" scope="col">At step</th></tr></thead>
+    <tbody>${metrics.map(
+      (metric) => html`<tr key=${metric.name}><td class="wrap">${metric.name}</td>
+    <td class="num">${metric.value == null ? "nan" : number(metric.value)}</td>
+    <td class="num">${number(metric.least)}</td><td class="num">${number(metric.most)}</td>
+    <td class="num roomy">${number(metric.step)}</td></tr>`,
+    )}</tbody></table></div>
     ${data.left_out > 0 && html`<p class="dim small">${count(data.left_out, "value")} of further metrics were left out.</p>`}<//>`;
 }

@@ -54,14 +54,21 @@ export function JobsView({ route, me }) {
   const kinds = [...new Set(nodeKinds.values())].sort();
   const picked = jobs.filter((job) => chosen.has(job.id));
   const select = (label, field, options, usual) =>
-    html`<select aria-label=${label} value=${query[field] || usual} onChange=${(event) => setQuery({ [field]: event.target.value === usual ? "" : event.target.value })}>
+    html`<select aria-label=${label} value=${query[field] || usual}
+      onChange=${(event) => setQuery({ [field]: event.target.value === usual ? "" : event.target.value })}>
       ${options.map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select>`;
   const named = (all, values) => [["", all], ...values.map((value) => [value, value])];
   return html`<section class="panel" aria-label="Jobs">
     <header><h1>Jobs</h1><span class="dim" role="status">${count(jobs.length, "job")}</span>
       <div class="end filters">
-        <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason" value=${query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />
-        ${["user", "name"].map((field) => query[field] && html`<button key=${field} aria-label=${`Show every ${field} again`} onClick=${() => setQuery({ [field]: "" })}>${field}: ${query[field]} ✕</button>`)}
+        <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason"
+        value=${query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />
+        ${["user", "name"].map(
+          (field) =>
+            query[field] &&
+            html`<button key=${field}
+        aria-label=${`Show every ${field} again`} onClick=${() => setQuery({ [field]: "" })}>${field}: ${query[field]} ✕</button>`,
+        )}
         ${select(
           "State",
           "state",
@@ -76,7 +83,8 @@ export function JobsView({ route, me }) {
       </div></header>
     ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
     ${ENDED.has(query.state) || query.state === "all" ? html`<${Older} state=${query.state} />` : null}
-    <${JobTable} jobs=${jobs} rows=${rows} apart=${apart} line=${line} columns=${columns} chosen=${chosen} setChosen=${setChosen} query=${query} viewer=${me.role === "viewer"} />
+    <${JobTable} jobs=${jobs} rows=${rows} apart=${apart} line=${line} columns=${columns} chosen=${chosen}
+    setChosen=${setChosen} query=${query} viewer=${me.role === "viewer"} />
   </section>`;
 }
 
@@ -115,8 +123,21 @@ function Saved({ query }) {
   const drop = () =>
     keep(Object.fromEntries(Object.entries(saved).filter(([name]) => name !== chosen)));
   const use = (event) => go("jobs", [], saved[event.target.value] || {});
-  return html`${Object.keys(saved).length > 0 && html`<select aria-label="Saved filters" value=${chosen} onChange=${use}><option value="">saved filters</option>${Object.keys(saved).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}
-    ${Object.keys(query).length > 0 && (chosen ? html`<button class="quiet" onClick=${drop}>Forget</button>` : html`<button class="quiet" onClick=${save}>Save</button>`)}`;
+  return html`${
+    Object.keys(saved).length > 0 &&
+    html`<select aria-label="Saved filters" value=${chosen}
+    onChange=${use}><option value="">saved filters</option>${Object.keys(saved).map(
+      (name) => html`<option key=${name}
+      value=${name}>${name}</option>`,
+    )}</select>`
+  }
+    ${
+      Object.keys(query).length > 0 &&
+      (chosen
+        ? html`<button class="quiet"
+    onClick=${drop}>Forget</button>`
+        : html`<button class="quiet" onClick=${save}>Save</button>`)
+    }`;
 }
 
 /** Jobs that ended before those that are watched, a page at a time. */
@@ -139,7 +160,8 @@ function Older({ state }) {
   useEffect(() => setAfter(""), [state]);
   if (after === null)
     return html`<div class="chosen"><span class="dim">All jobs are shown.</span></div>`;
-  return html`<div class="chosen"><span class="dim">The most recently ended jobs.</span><button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Load older jobs"}</button></div>`;
+  return html`<div class="chosen"><span class="dim">The most recently ended jobs.</span>
+    <button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Load older jobs"}</button></div>`;
 }
 
 /** Who starts when, as the service simulates it from now on: `entries` by job, null while nothing is known. */

@@ -26,10 +26,20 @@ export function PoliciesView({ route, me }) {
   const name =
     active.split(/[:|]/).at(-1) === active ? active : active.replace(/^.*\|/, "").split(":")[0];
   return html`<div class="halves">
-    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
+    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy"
+    placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
-      <div class="policies" tabindex="0" role="region" aria-label="All policies">${data && [...shown].sort((a, b) => (b.name === name) - (a.name === name)).map((policy) => html`<${Card} key=${policy.name} policy=${policy} active=${policy.name === name} admin=${me.role === "admin"} />`)}</div>
+      <div class="policies" tabindex="0" role="region" aria-label="All policies">
+      ${
+        data &&
+        [...shown]
+          .sort((a, b) => (b.name === name) - (a.name === name))
+          .map(
+            (policy) => html`<${Card}
+      key=${policy.name} policy=${policy} active=${policy.name === name} admin=${me.role === "admin"} />`,
+          )
+      }</div>
       ${data && !shown.length && html`<${Empty} title="No policies match">Search for fewer words.<//>`}<//>
     <${Decisions} decisions=${store.cluster.decisions} /></div>`;
 }
@@ -55,7 +65,8 @@ function Switch({ active, known }) {
     use(text.trim());
   }}>
     <div class="row"><${Field} label="Active policy"><input readonly value=${active} /><//>
-      <${Field} label="Switch to, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
+      <${Field} label="Switch to, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text}
+      onInput=${(event) => setText(event.target.value)} /><//>
       <datalist id="policy-names">${known.map((policy) => html`<option key=${policy.name} value=${policy.name}></option>`)}</datalist>
       <button disabled=${!text.trim()}>Switch …</button></div></form>`;
 }
@@ -64,13 +75,25 @@ function Card({ policy, active, admin }) {
   const settable = Object.entries(policy.parameters);
   return html`<article class="policy-card" data-active=${active ? "" : null}>
     <div class="line"><h3><code>${policy.name}</code></h3>${active ? html`<span class="badge running">decides now</span>` : null}
-      ${admin && !active && html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused} onClick=${() => use(policy.name)}>Use …</button>`}</div>
+      ${
+        admin &&
+        !active &&
+        html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused}
+      onClick=${() => use(policy.name)}>Use …</button>`
+      }</div>
     <div>${ticks(policy.summary)}</div>
     ${policy.sections.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(policy.sections.Objective)}</div>`}
     ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
     <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
-      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.sections[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.sections[key])}</dd>`)}
-      ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}</dl></details></article>`;
+      <dl class="facts">
+      ${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.sections[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.sections[key])}</dd>`)}
+      ${
+        settable.length > 0 &&
+        html`<dt>parameters</dt><dd>${settable.map(
+          ([key, value]) => html`<div key=${key}>
+      <code>${key}=${value}</code></div>`,
+        )}</dd>`
+      }</dl></details></article>`;
 }
 
 function Decisions({ decisions }) {
@@ -83,7 +106,14 @@ function Decisions({ decisions }) {
     ${loading && !data ? html`<${Loading} />` : null}
     ${data && data.part_read < 0.999 && html`<p class="loading" role="status">Reading the log: ${percent(data.part_read)}</p>`}
     ${data && !data.decisions.length && html`<${Empty} title="No decisions yet">Decisions that change something appear here.<//>`}
-    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map((decision) => html`<${DecisionCard} key=${decision.number} decision=${decision} />`)}</div>`}<//>`;
+    ${
+      data?.decisions.length > 0 &&
+      html`<div class="decisions" tabindex="0" role="region"
+    aria-label="Last decisions">${data.decisions.map(
+      (decision) => html`<${DecisionCard} key=${decision.number}
+      decision=${decision} />`,
+    )}</div>`
+    }<//>`;
 }
 
 function DecisionCard({ decision }) {
@@ -93,11 +123,31 @@ function DecisionCard({ decision }) {
   return html`<article class="policy-card">
     <div class="line"><h3>Decision ${number(decision.number)}</h3><span class="dim small">${clock(decision.at)}</span>
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
-      ${gap != null && html`<span class="dim small">${gap < 5e-4 ? "no better plan exists by the policy's own measure" : `another plan could be up to ${percent(gap)} better by the policy's own measure`}</span>`}
+      ${
+        gap != null &&
+        html`<span class="dim small">
+      ${gap < 5e-4 ? "no better plan exists by the policy's own measure" : `another plan could be up to ${percent(gap)} better by the policy's own measure`}</span>`
+      }
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
-    ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
-    <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${startsLike(move) ? move.why : html`${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`}</li>`)}</ul>
-    ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
+    ${
+      prices.length > 0 &&
+      html`<details class="small dim">
+    <summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`
+    }
+    <ul class="small">${decision.moves.slice(0, 12).map(
+      (move) => html`<li key=${move.job}>
+    <a href=${link("job", [move.job])}>${move.name}</a> ${
+      startsLike(move)
+        ? move.why
+        : html`${tell(move)}
+    ${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`
+    }</li>`,
+    )}</ul>
+    ${
+      decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 &&
+      html`<div
+    class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`
+    }
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
 }
 

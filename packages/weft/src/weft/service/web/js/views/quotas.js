@@ -62,7 +62,11 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       setTyped(valuesOf(quotas, event.target.value.trim()));
     }} /><//>
       <datalist id="tenant-names">${tenants.map((tenant) => html`<option key=${tenant} value=${tenant}></option>`)}</datalist>
-      ${RULES.map(([rule, label, none]) => html`<${Field} key=${rule} label=${label}><input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]} onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`)}</div>
+      ${RULES.map(
+        ([rule, label, none]) => html`<${Field} key=${rule} label=${label}>
+      <input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]}
+      onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`,
+      )}</div>
     <div class="row"><button class="main" disabled=${!name || !changes.length}>Change …</button>
       <span class="dim small">An empty field means no rule. For limits per kind of GPU, groups and lending, use <code>weft quota</code>.</span></div></form><//>`;
 }

@@ -21,7 +21,8 @@ export function SignIn({ done }) {
   return html`<main class="sign-in"><form onSubmit=${send}>
     <div><span class="brand"><img src="/web/icon.svg" alt="" />weft</span></div>
     <div><h1>Sign in</h1><p class="dim">Enter a token of this service. An admin creates one with <code>weft token create</code>.</p></div>
-    <${Field} label="Token"><input type="password" name="token" autocomplete="current-password" required autofocus value=${secret} onInput=${(event) => setSecret(event.target.value)} /><//>
+    <${Field} label="Token"><input type="password" name="token" autocomplete="current-password" required autofocus
+    value=${secret} onInput=${(event) => setSecret(event.target.value)} /><//>
     <${Trouble} error=${error} />
     <button class="main" disabled=${busy || !secret.trim()}>${busy ? "Signing in …" : "Sign in"}</button>
   </form></main>`;

@@ -144,7 +144,8 @@ export function SubmitView({ route, me }) {
           way === "form"
             ? html`<${Form} form=${form} set=${set} kinds=${kinds} me=${me} />`
             : html`
-          <${Field} label="A job file, YAML or JSON"><textarea rows="16" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea><//>
+          <${Field} label="A job file, YAML or JSON"><textarea rows="16" spellcheck="false" value=${text}
+          onInput=${(event) => setText(event.target.value)}></textarea><//>
           <${Field} label="Or a file on this machine"><input type="file" accept=".yaml,.yml,.json" onChange=${upload} /><//>
           <${Trouble} error=${file.error} />`
         }
@@ -160,15 +161,33 @@ function Form({ form, set, kinds, me }) {
     html`<input value=${form[key]} onInput=${(event) => set(key, event.target.value)} ...${more} />`;
   return html`
     <${Field} label="Name">${input("name", { placeholder: "resnet18", maxlength: 128 })}<//>
-    <${Field} label=${form.script ? "Script, run by bash" : "Command, not run by a shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
-    <label class="check small"><input type="checkbox" checked=${form.script} onChange=${(event) => set("script", event.target.checked)} /> it is a script, with pipes, variables or several lines</label>
+    <${Field} label=${form.script ? "Script, run by bash" : "Command, not run by a shell"}>
+    <textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
+    <label class="check small"><input type="checkbox" checked=${form.script}
+    onChange=${(event) => set("script", event.target.checked)} /> it is a script, with pipes, variables or several lines</label>
     <div class="fields">
       <${Field} label=${`${theDevice()}s`}>${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
-      <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">may share one</option><option value="never">a whole one</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
-      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "spot", "opportunistic"].map((priority) => html`<option key=${priority} value=${priority}>${priority}</option>`)}</select><//>
+      <${Field} label=${`Share of a ${theDevice()}`}><select value=${form.share}
+      onChange=${(event) => set("share", event.target.value)}><option value="allowed">may share one</option>
+        <option value="never">a whole one</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
+      <${Field} label="Priority"><select value=${form.priority}
+      onChange=${(event) => set("priority", event.target.value)}>
+        ${["normal", "guaranteed", "spot", "opportunistic"].map(
+          (priority) => html`<option key=${priority}
+        value=${priority}>${priority}</option>`,
+        )}</select><//>
     </div>
-    ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((other) => other !== kind))} />${kind}</label>`)}</fieldset>`}
+    ${
+      kinds.length > 1 &&
+      html`<fieldset class="row kinds-choice">
+    <legend class="small dim">Kinds of GPU; none chosen: any</legend>
+    ${kinds.map(
+      (kind) => html`<label class="check" key=${kind}>
+    <input type="checkbox" checked=${form.kinds.includes(kind)}
+    onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((other) => other !== kind))} />${kind}</label>`,
+    )}</fieldset>`
+    }
     <div class="fields">
       <${Field} label="Initial batch (adaptive)">${input("batch", { type: "number", min: 1, placeholder: "fixed" })}<//>
       <${Field} label="Largest batch">${input("batchMax", { type: "number", min: form.batch || 1, disabled: !form.batch })}<//>
@@ -176,7 +195,8 @@ function Form({ form, set, kinds, me }) {
       <${Field} label="Working directory">${input("workdir", { placeholder: "." })}<//>
       ${me.everywhere && html`<${Field} label="Tenant">${input("tenant", { placeholder: "default" })}<//>`}
     </div>
-    <${Field} label="Variables, one NAME=value per line"><textarea rows="2" spellcheck="false" value=${form.env} onInput=${(event) => set("env", event.target.value)}></textarea><//>`;
+    <${Field} label="Variables, one NAME=value per line"><textarea rows="2" spellcheck="false" value=${form.env}
+    onInput=${(event) => set("env", event.target.value)}></textarea><//>`;
 }
 
 /** What would happen to the job now; asked when it has not changed for a moment. */
@@ -212,11 +232,38 @@ function Plan({ body, way }) {
     <${Trouble} error=${inWordsOf(way, error)} />
     ${
       data &&
-      html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
-      ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`)}</dd></dl>`}
+      html`<div class=${data.starts_now ? "good" : "note"} role="status">
+        <b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
+      ${
+        data.allocation &&
+        html`<dl class="facts"><dt>on</dt>
+      <dd>${data.allocation.map(
+        (part, i) => html`<div key=${i}>${part.node}: ${theDevice()} ${ranges(part.gpus)}
+      ${part.kind === "cpu" ? "" : ` (${part.kind})`}</div>`,
+      )}</dd></dl>`
+      }
       ${!data.starts_now && data.start?.unknown ? html`<div>When it starts is unknown: ${data.start.unknown}.</div>` : null}
-      ${!data.starts_now && data.start && !data.start.unknown && html`<div><span class="when">${startsIn(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${range(data.start.p10, data.start.p90)}</div></div>`}
-      ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((job, i) => html`<li key=${i}>${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : job.name}<span class="dim">${count(job.gpus, theDevice())}</span></li>`)}</ul></div>`}
-      ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((move, i) => html`<li key=${i}>${move.name}: ${move.text}</li>`)}</ul></div>`}`
+      ${
+        !data.starts_now &&
+        data.start &&
+        !data.start.unknown &&
+        html`<div>
+      <span class="when">${startsIn(data.start.p50)}</span><div
+      class="dim small">expected start · 8 in 10 simulations: ${range(data.start.p10, data.start.p90)}</div></div>`
+      }
+      ${
+        data.displaces.length > 0 &&
+        html`<div><h3>Would be stopped for it</h3>
+      <ul class="why-list">${data.displaces.map(
+        (job, i) => html`<li key=${i}>
+      ${job.id ? html`<a href=${link("job", [job.id])}>${job.name}</a>` : job.name}
+      <span class="dim">${count(job.gpus, theDevice())}</span></li>`,
+      )}</ul></div>`
+      }
+      ${
+        data.moves.length > 0 &&
+        html`<div><h3>Would move</h3>
+      <ul class="why-list">${data.moves.map((move, i) => html`<li key=${i}>${move.name}: ${move.text}</li>`)}</ul></div>`
+      }`
     }<//>`;
 }

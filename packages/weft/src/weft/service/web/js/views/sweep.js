@@ -73,12 +73,28 @@ function Table({ sweep }) {
     jobs.every((job) => Number.isFinite(Number(job.parameters[name] ?? 0)));
   const value = (held) => (!held ? "" : held.value == null ? "nan" : number(held.value));
   return html`<${Panel} title="Side by side" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Jobs side by side"><table>
-      <thead><tr><th scope="col">Job</th><th scope="col">State</th>${names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}${shown.map((name) => html`<th key=${name} class=${name === metric ? "num" : "num roomy"} scope="col">${name}</th>`)}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num roomy" scope="col">Took</th></tr></thead>
+      <thead><tr><th scope="col">Job</th><th scope="col">State</th>
+      ${names.map((name) => html`<th key=${name} class=${isNumeric(name) ? "num" : null} scope="col">${name}</th>`)}
+      ${shown.map(
+        (
+          name,
+        ) => html`<th key=${name} class=${name === metric ? "num" : "num roomy"} scope="col">${name}
+      </th>`,
+      )}${steps && html`<th class="num" scope="col">Steps</th>`}<th class="num roomy" scope="col">Took</th></tr></thead>
       <tbody>${jobs.map(
         (
           job,
-        ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>${job === best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
-        ${names.map((name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"} title=${job.parameters[name]}>${short(job.parameters[name] ?? "")}</td>`)}${shown.map((name) => html`<td key=${name} class=${name === metric ? "num" : "num roomy"}>${value(job.metrics[name])}</td>`)}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}<td class="num roomy">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
+        ) => html`<tr key=${job.id}><td><a href=${link("job", [job.id])} title=${job.name}>${shortName(job.name)}</a>
+          ${job === best ? html` <span class="badge running">best</span>` : ""}</td><td><${State} state=${job.state} /></td>
+        ${names.map(
+          (name) => html`<td key=${name} class=${isNumeric(name) ? "num" : "wrap"}
+        title=${job.parameters[name]}>${short(job.parameters[name] ?? "")}</td>`,
+        )}
+          ${shown.map(
+            (name) => html`<td key=${name} class=${name === metric ? "num" : "num roomy"}>
+          ${value(job.metrics[name])}</td>`,
+          )}${steps && html`<td class="num">${number(job.measured?.steps)}</td>`}
+          <td class="num roomy">${job.started && job.ended ? duration(job.ended - job.started) : ""}</td></tr>`,
       )}</tbody></table></div><//>`;
 }
 

@@ -26,15 +26,33 @@ export function TenantsView({ route, me }) {
   const tenants = shares.data?.tenants || [];
   const chosen = tenants.find((row) => row.tenant === route.query.tenant) || null;
   return html`
-    <${Panel} title="Share received and entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((row) => [row.tenant, row.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
+    <${Panel} title="Share received and entitlement" level=1
+    end=${
+      tenants.length > 1
+        ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""}
+      options=${[["", "all"], ...tenants.slice(0, 12).map((row) => [row.tenant, row.tenant])]} choose=${(tenant) => setQuery({ tenant })} />`
+        : null
+    }>
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
-      ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="No tenant has used any GPU time yet">The chart begins with the first job.<//>` : null}<//>
+      ${
+        tenants.length
+          ? html`<${Shares} shares=${shares.data} chosen=${chosen} />`
+          : shares.data
+            ? html`<${Empty}
+      title="No tenant has used any GPU time yet">The chart begins with the first job.<//>`
+            : null
+      }<//>
     <${Table} accounts=${accounts} quotas=${quotas.data} edit=${(tenant) => {
       setEdited(tenant);
       document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
     }} />
-    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((row) => row.tenant)} chosen=${edited} saved=${quotas.again} />`}
+    ${
+      me.role === "admin" &&
+      quotas.data &&
+      html`<${Quotas} quotas=${quotas.data}
+    tenants=${tenants.map((row) => row.tenant)} chosen=${edited} saved=${quotas.again} />`
+    }
     ${me.everywhere && html`<${Verdict} me=${me} />`}`;
 }
 
@@ -66,27 +84,52 @@ function Shares({ shares, chosen }) {
           { label: `${row.tenant}, due`, step: true, dash: [4, 4 + 4 * i], colour: lineColour(i) },
         ],
   );
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true} yLabel=${`${theDevice()}s, average`} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />
-    <p class="dim small">${theDevice()}s on average in windows of ${duration(shares.window_s)}${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} zero=${true}
+    yLabel=${`${theDevice()}s, average`} describe=${`${theDevice()}s of ${few.map((row) => row.tenant).join(", ")} over time`} />
+    <p class="dim small">${theDevice()}s on average in windows of ${duration(shares.window_s)}
+    ${chosen || few.length ? "; dashed, due: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 function Table({ accounts, quotas, edit }) {
   const { data, error, loading } = accounts;
-  return html`<${Panel} title="Accounting" flush=${true} end=${html`${data?.jain != null ? html`<span class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>` : null}<${Csv} />`}>
+  return html`<${Panel} title="Accounting" flush=${true} end=${html`${
+    data?.jain != null
+      ? html`<span
+    class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>`
+      : null
+  }<${Csv} />`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
     ${data && !data.tenants.length && html`<${Empty} title="No tenant has used any GPU time">The accounts begin with the first job.<//>`}
     ${
       data?.tenants.length > 0 &&
-      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>
-      ${quotas && html`<th class="num roomy" scope="col">Holds now</th><th class="num roomy" scope="col">Limit</th><th class="num roomy" scope="col">Own</th><th class="num roomy" scope="col">Guaranteed</th><th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
+      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant">
+        <table><thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th>
+        <th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th>
+        <th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>
+      ${
+        quotas &&
+        html`<th class="num roomy" scope="col">Holds now</th><th class="num roomy" scope="col">Limit</th>
+      <th class="num roomy" scope="col">Own</th><th class="num roomy" scope="col">Guaranteed</th>
+      <th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`
+      }</tr></thead>
       <tbody>${data.tenants.map(
         (
           row,
-        ) => html`<tr key=${row.tenant}><td><a href=${link("jobs", [], { tenant: row.tenant, state: "all" })}>${row.tenant}</a></td><td class="num roomy">${number(row.jobs)}</td><td class="num nowrap">${gpuHours(row.gpu_seconds)}</td><td class="num nowrap">${gpuHours(row.entitled_gpu_seconds)}</td>
+        ) => html`<tr key=${row.tenant}><td><a href=${link("jobs", [], { tenant: row.tenant, state: "all" })}>
+          ${row.tenant}</a></td><td class="num roomy">${number(row.jobs)}</td>
+          <td class="num nowrap">${gpuHours(row.gpu_seconds)}</td><td class="num nowrap">${gpuHours(row.entitled_gpu_seconds)}</td>
         <td class="num">${row.received == null ? "–" : percent(row.received)}</td><td class="num roomy">${number(row.weight)}</td>
-        ${quotas && html`<td class="num roomy">${number(quotas.held[row.tenant] ?? 0)}</td><td class="num roomy">${number(quotas.limits[row.tenant]) || "none"}</td><td class="num roomy">${number(quotas.own[row.tenant]) || "–"}</td><td class="num roomy">${number(quotas.guaranteed[row.tenant]) || "–"}</td><td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${row.tenant}`} onClick=${() => edit(row.tenant)}>Change</button></td>`}</tr>`,
+        ${
+          quotas &&
+          html`<td class="num roomy">${number(quotas.held[row.tenant] ?? 0)}</td>
+        <td class="num roomy">${number(quotas.limits[row.tenant]) || "none"}</td>
+        <td class="num roomy">${number(quotas.own[row.tenant]) || "–"}</td>
+        <td class="num roomy">${number(quotas.guaranteed[row.tenant]) || "–"}</td>
+        <td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${row.tenant}`}
+        onClick=${() => edit(row.tenant)}>Change</button></td>`
+        }</tr>`,
       )}</tbody></table></div>`
     }<//>`;
 }

@@ -19,12 +19,22 @@ export function Verdict({ me }) {
     again();
   };
   const button = html`<button disabled=${data?.running} onClick=${check}>${data?.running ? "Checking …" : "Check now"}</button>`;
-  return html`<${Panel} title="What was promised, and what held" id="verdict" flush=${true} end=${html`${data?.made != null ? html`<${Summary} verdict=${data} />` : null}${me.role === "admin" ? button : null}`}>
+  return html`<${Panel} title="What was promised, and what held" id="verdict" flush=${true}
+    end=${html`${data?.made != null ? html`<${Summary} verdict=${data} />` : null}${me.role === "admin" ? button : null}`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
     ${data?.trouble ? html`<div class="problem" role="alert">The last check did not end: ${data.trouble}</div>` : null}
-    ${data && data.made == null && html`<${Empty} title="Not checked yet">${data.next != null ? "The log is checked soon." : html`<code>weft serve --verify daily</code> checks the log every day.`}<//>`}
+    ${
+      data &&
+      data.made == null &&
+      html`<${Empty} title="Not checked yet">
+    ${data.next != null ? "The log is checked soon." : html`<code>weft serve --verify daily</code> checks the log every day.`}<//>`
+    }
     ${data?.events > 0 && html`<${Promises} verdict=${data} /><${Findings} findings=${data.findings} all=${data.wrong + data.doubts} />`}
-    ${data?.events > 0 && html`<p class="dim small lonely">${count(data.events, "event")} from ${clock(data.begin)} to ${clock(data.end)}, checked at ${clock(data.made)} in ${duration(data.took_s)}${data.next != null ? `; next at ${clock(data.next)}` : ""}${data.whole ? "" : "; the log has no beginning, and jobs from before are left out"}</p>`}<//>`;
+    ${
+      data?.events > 0 &&
+      html`<p class="dim small lonely">
+    ${count(data.events, "event")} from ${clock(data.begin)} to ${clock(data.end)}, checked at ${clock(data.made)} in ${duration(data.took_s)}${data.next != null ? `; next at ${clock(data.next)}` : ""}${data.whole ? "" : "; the log has no beginning, and jobs from before are left out"}</p>`
+    }<//>`;
 }
 
 const Summary = ({ verdict }) =>
@@ -53,19 +63,32 @@ function Promises({ verdict }) {
   ];
   if (!rows.length)
     return html`<${Empty} title="Nothing was promised">Deadlines, quotas, reservations and predicted starts appear here.<//>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Promises"><table><thead><tr><th scope="col">Promise</th><th scope="col">By or to</th><th class="num roomy" scope="col">Made</th><th class="num roomy" scope="col">Kept</th><th class="num" scope="col">Part kept</th></tr></thead>
-    <tbody>${rows.map(([what, who, made, kept, part]) => html`<tr key=${`${what} ${who}`}><td>${what}</td><td>${who}</td><td class="num roomy">${made}</td><td class="num roomy">${kept}</td><td class="num">${percent(part)}</td></tr>`)}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Promises">
+    <table><thead><tr><th scope="col">Promise</th><th scope="col">By or to</th>
+    <th class="num roomy" scope="col">Made</th><th class="num roomy" scope="col">Kept</th><th class="num" scope="col">Part kept</th></tr></thead>
+    <tbody>${rows.map(
+      ([what, who, made, kept, part]) => html`<tr key=${`${what} ${who}`}><td>${what}</td>
+    <td>${who}</td><td class="num roomy">${made}</td><td class="num roomy">${kept}</td>
+    <td class="num">${percent(part)}</td></tr>`,
+    )}</tbody></table></div>`;
 }
 
 function Findings({ findings, all }) {
   const [shown, setShown] = useState(SHOWN);
   if (!findings.length) return null;
   return html`<ul class="small lonely">${findings.slice(0, shown).map(
-    (
-      finding,
-    ) => html`<li key=${`${finding.line} ${finding.what} ${finding.text}`}><span class="badge ${finding.weight === "wrong" ? "failed" : "waiting"}">${finding.what}</span>
-      ${clock(finding.at)} ${finding.jobs.slice(0, 3).map((job) => html`<a key=${job} href=${link("job", [job])}>${job}</a> `)}${finding.text} <span class="dim">line ${number(finding.line)}</span></li>`,
+    (finding) => html`<li key=${`${finding.line} ${finding.what} ${finding.text}`}>
+      <span class="badge ${finding.weight === "wrong" ? "failed" : "waiting"}">${finding.what}</span>
+      ${clock(finding.at)} ${finding.jobs.slice(0, 3).map(
+        (job) => html`<a key=${job} href=${link("job", [job])}>
+      ${job}</a> `,
+      )}${finding.text} <span class="dim">line ${number(finding.line)}</span></li>`,
   )}</ul>
-  ${findings.length > shown ? html`<p class="lonely"><button class="quiet" onClick=${() => setShown(findings.length)}>Show ${number(findings.length - shown)} more</button></p>` : null}
+  ${
+    findings.length > shown
+      ? html`<p class="lonely"><button class="quiet"
+  onClick=${() => setShown(findings.length)}>Show ${number(findings.length - shown)} more</button></p>`
+      : null
+  }
   ${all > findings.length ? html`<p class="dim small lonely">${number(all)} in all: <code>weft verify --all</code> shows them.</p>` : null}`;
 }

@@ -105,27 +105,61 @@ export function WhatIfView({ me }) {
   return html`
     <${Panel} title="What if" level=1>
       <form class="form" onSubmit=${run}>
-        <div class="row"><${Choice} label="From" value=${form.start} options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]} choose=${(start) => setForm((was) => ({ ...was, start }))} />
-          <span class="dim small">${form.start === "history" ? "Simulates the log's jobs as they were scheduled and with the change." : "Simulates all running and waiting jobs to their end, both ways."}</span></div>
+        <div class="row"><${Choice} label="From" value=${form.start}
+        options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]}
+          choose=${(start) => setForm((was) => ({ ...was, start }))} />
+          <span class="dim small">
+          ${form.start === "history" ? "Simulates the log's jobs as they were scheduled and with the change." : "Simulates all running and waiting jobs to their end, both ways."}</span></div>
         <div class="fields">
-          <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}><option value="">${store.cluster.policy}, as it is</option>
-            ${(policies.data?.policies || []).map((policy) => html`<option key=${policy.name} value=${policy.name} title=${policy.summary}>${policy.name}</option>`)}</select><//>
-          <${Field} label="with parameters"><input placeholder="wake_s=30,share=true" disabled=${!form.policy} value=${form.parameters} onInput=${set("parameters")} /><//>
+          <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}>
+          <option value="">${store.cluster.policy}, as it is</option>
+            ${(policies.data?.policies || []).map(
+              (policy) => html`<option key=${policy.name} value=${policy.name}
+            title=${policy.summary}>${policy.name}</option>`,
+            )}</select><//>
+          <${Field} label="with parameters"><input placeholder="wake_s=30,share=true" disabled=${!form.policy}
+          value=${form.parameters} onInput=${set("parameters")} /><//>
           <${Field} label="More machines"><input list="machines" placeholder="2x8:a100" value=${form.nodes} onInput=${set("nodes")} /><//>
-          <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
+          <${Field} label="Other limits of tenants"><input list="limits" placeholder="vision=8, nlp=4"
+          value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
-          ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
-          <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="20" value=${form.cpu} onInput=${set("cpu")} /><//>
+          ${
+            form.start === "history" &&
+            html`<${Field} label="Only the last hours">
+          <input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`
+          }
+          <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="20"
+          value=${form.cpu} onInput=${set("cpu")} /><//>
           <datalist id="machines">${machinesLike(store).map((machine) => html`<option key=${machine} value=${machine} />`)}</datalist>
           <datalist id="limits">${tenantsOf(store).map((tenant) => html`<option key=${tenant} value=${`${tenant}=8`} />`)}</datalist>
         </div>
         <div class="row"><button class="main" disabled=${Boolean(progress) || !changed}>${progress ? "Simulating …" : "Simulate both"}</button>
           ${progress && html`<button type="button" onClick=${() => abort.current.abort()}>Stop</button>`}
-          <label class="button">Open a result of <code>weft compare</code><input class="visually-hidden" type="file" accept=".json" onChange=${open} /></label></div>
-        ${progress && html`<div class="stack" role="status" aria-label="Progress">${Object.keys(progress).length ? Object.entries(progress).map(([label, part]) => html`<div key=${label}><div class="small">${label} · ${percent(part)}</div><${Bar} part=${part} label=${`${label}: ${percent(part)}`} /></div>`) : html`<p class="dim">It waits for its turn to be simulated.</p>`}</div>`}
+          <label class="button">Open a result of <code>weft compare</code>
+          <input class="visually-hidden" type="file" accept=".json" onChange=${open} /></label></div>
+        ${
+          progress &&
+          html`<div class="stack" role="status" aria-label="Progress">
+        ${
+          Object.keys(progress).length
+            ? Object.entries(progress).map(
+                ([label, part]) => html`<div key=${label}>
+        <div class="small">${label} · ${percent(part)}</div>
+        <${Bar} part=${part} label=${`${label}: ${percent(part)}`} />
+        </div>`,
+              )
+            : html`<p class="dim">It waits for its turn to be simulated.</p>`
+        }</div>`
+        }
         <${Trouble} error=${error} />
       </form><//>
-    ${result ? html`<${Result} result=${result} />` : !progress && html`<${Empty} title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`}`;
+    ${
+      result
+        ? html`<${Result} result=${result} />`
+        : !progress &&
+          html`<${Empty}
+    title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`
+    }`;
 }
 
 /** What `weft compare --json` wrote, as this view shows it. */
@@ -190,7 +224,12 @@ function spanOf(bar, rows) {
 function Result({ result }) {
   const labels = Object.keys(result.policies);
   return html`<p class="dim">${result.note}</p>
-    ${labels.filter((label) => result.never?.[label]?.length).map((label) => html`<${Never} key=${label} label=${label} never=${result.never[label]} />`)}
+    ${labels
+      .filter((label) => result.never?.[label]?.length)
+      .map(
+        (label) => html`<${Never} key=${label}
+    label=${label} never=${result.never[label]} />`,
+      )}
     <div class="halves"><${Table} result=${result} labels=${labels} /><${Distributions} result=${result} labels=${labels} /></div>
     <${Streams} result=${result} labels=${labels} />
     ${result.outlook.length > 0 && html`<${Outlook} outlook=${result.outlook} />`}`;
@@ -201,7 +240,8 @@ function Never({ label, never }) {
   const count = never.reduce((sum, group) => sum + group.count, 0);
   return html`<${Panel} title=${`${label}: never starts (${count})`}><ul>${never.map(
     (group) => html`<li key=${group.because}>${number(group.count)}, because ${group.because}:
-      ${group.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}${group.count > group.jobs.length ? " …" : ""}</li>`,
+      ${group.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}
+      ${group.count > group.jobs.length ? " …" : ""}</li>`,
   )}</ul><//>`;
 }
 
@@ -236,8 +276,18 @@ function Table({ result, labels }) {
     return html` <span class="small ${better ? "better" : "worse"}">${part > 0 ? "+" : "−"}${percent(Math.abs(part))}</span>`;
   };
   return html`<${Panel} title="Numbers" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Numbers side by side"><table>
-    <thead><tr><th scope="col">Metric</th>${labels.map((label, i) => html`<th key=${label} class="num" scope="col"><span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}${row.help && html`<div class="dim small">${row.help}</div>`}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div>
+    <thead><tr><th scope="col">Metric</th>${labels.map(
+      (label, i) => html`<th key=${label} class="num" scope="col">
+    <span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`,
+    )}</tr></thead>
+    <tbody>${rows.map(
+      (row) => html`<tr key=${row.name}><td>${row.heading}
+    ${row.help && html`<div class="dim small">${row.help}</div>`}</td>
+    ${labels.map(
+      (label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}
+    ${against(row, label)}</td>`,
+    )}</tr>`,
+    )}</tbody></table></div>
     <p class="dim small lonely">JCT, job completion time: from submission to end. FTF, finish-time fairness: that time over what it would have been with an equal part of the cluster; above 1 a job was worse off.</p><//>`;
 }
 
@@ -254,7 +304,11 @@ function Distributions({ result, labels }) {
   ]} choose=${setWhat} />`}>
     ${
       data[0].length > 1
-        ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${`${unit} ${what === "jct_h" ? "to completion" : "of waiting"}`} height=${280} format=${(value) => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many ${unit}, for ${labels.join(" and ")}`} />`
+        ? html`<${Chart} key=${what} data=${data}
+          series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false}
+            xLabel=${`${unit} ${what === "jct_h" ? "to completion" : "of waiting"}`} height=${280}
+              format=${(value) => number(value, 2)} range=${[0, 1]}
+                describe=${`Part of the jobs done within so many ${unit}, for ${labels.join(" and ")}`} />`
         : html`<p class="dim">The result has no data on single jobs.</p>`
     }<//>`;
 }
@@ -285,16 +339,28 @@ function Streams({ result, labels }) {
     [result],
   );
   if (!drawn.length)
-    return html`<${Panel} title="Streams"><p class="dim">${result.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${result.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
+    return html`<${Panel} title="Streams">
+      <p class="dim">
+      ${result.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${result.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
   const end = Math.max(
     ...drawn.flatMap((label) => result.sides[label].spans.map((span) => span.end)),
   );
-  return html`<div class="halves">${drawn.map((label) => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${result.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!result.file} /><//>`)}</div>`;
+  return html`<div class="halves">${drawn.map(
+    (label) => html`<${Panel} key=${label} title=${label}>
+    <${StreamCanvas} layout=${layout} spans=${result.sides[label].spans} since=${0} until=${end} now=${end} zero=${0}
+    tallest=${360} open=${!result.file} /><//>`,
+  )}</div>`;
 }
 
 function Outlook({ outlook }) {
   const middle = (start) => (start ? duration(start.p50) : "–");
   return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
-    <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th><th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
-    <tbody>${outlook.slice(0, 500).map((job) => html`<tr key=${job.id}><td class="nowrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td class="num">${middle(job.start)}</td><td class="num">${middle(job.start_then)}</td><td class="num">${middle(job.end)}</td><td class="num">${middle(job.end_then)}</td></tr>`)}</tbody></table></div><//>`;
+    <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th>
+    <th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
+    <tbody>${outlook.slice(0, 500).map(
+      (job) => html`<tr key=${job.id}>
+    <td class="nowrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td class="num">${middle(job.start)}</td>
+    <td class="num">${middle(job.start_then)}</td><td class="num">${middle(job.end)}</td>
+    <td class="num">${middle(job.end_then)}</td></tr>`,
+    )}</tbody></table></div><//>`;
 }

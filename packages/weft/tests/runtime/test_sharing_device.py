@@ -10,7 +10,8 @@ import pytest
 from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import JobId
 from weft.runtime.sharing.device import DeviceControl
-from weft.runtime.sharing.speeds import ResidentSpeed
+from weft.runtime.sharing.groups import SharingGroups
+from weft.runtime.sharing.speeds import ResidentSpeed, ResidentSpeeds
 
 TICK_S = 0.25
 Paces = Callable[[Collection[str]], Mapping[str, float]]
@@ -249,3 +250,7 @@ def test_neighbours_that_break_a_promise_although_they_are_slowed_stand_still() 
 
     assert device.steps["a"] - before["a"] >= 0.95 / 1.3 * 20.0 * 50.0
     assert device.steps["b"] - before["b"] <= 0.1 * 20.0 * 50.0
+
+
+def test_a_group_is_chosen_of_no_job_as_well() -> None:
+    assert SharingGroups().choose(0.0, {}, ResidentSpeeds(), {}) == frozenset()  # none has reported

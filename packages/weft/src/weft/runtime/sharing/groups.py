@@ -75,7 +75,7 @@ class SharingGroups:
         protected: Protected,
     ) -> frozenset[JobId]:
         order = sorted(working, key=lambda job: self._rank(now, working[job], speeds))
-        group = frozenset({order[0]})
+        group = frozenset(order[:1])
         untried = []
         for job in order[1:]:
             fits = can_run(group | {job}, working, speeds, protected)

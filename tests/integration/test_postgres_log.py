@@ -76,7 +76,7 @@ def draw(rng: random.Random) -> Callable[[Any], Any]:
             lambda store: (store.since(0), store.last(), store.missing(), store.aside()),
             lambda store: store.set_aside(seq, "not ours"),
             lambda store: (store.about_job(job, limit), store.about_job(job, limit, until=8.0)),
-            lambda store: store.about_job(job, limit, without=("Started", "Reported")),
+            lambda store: store.about_job(job, limit, without=(Started, Submitted)),
             lambda store: (store.save(seq, data), store.latest()),
             lambda store: (store.keep_base(seq, 1.5, data), store.bases(), store.base()),
             lambda store: store.compact(seq),

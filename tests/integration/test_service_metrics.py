@@ -107,7 +107,7 @@ def test_prometheus_reads_the_metrics_that_it_names_of_running_jobs(tmp_path: Pa
 
         wait_until(lambda: read("loss"))
         both, none = read("loss", "acc"), read()
-        client.post(f"{API}/jobs/{job}/cancel")
+        client.delete(f"{API}/jobs/{job}").raise_for_status()
 
     assert both == [f'weft_job_metric{{job="{job}",metric="loss"}} 0.5']
     assert none == []

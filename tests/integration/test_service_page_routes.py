@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.serving import API, FAST, STILL, bearer, get, serving, submit, token
 from tests.waiting import wait_until
+from weft.service.jobs.job_names import JobNames
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +152,45 @@ def test_jobs_that_share_a_gpu_are_told_what_pace_was_promised() -> None:
 
         assert numbers["beside"] == 1
         assert 0.0 < numbers["predicted_pace"] <= 1.0
+
+
+def test_the_past_is_replayed_on_the_machines_that_were_there() -> None:
+    with serving("simulated:cluster=1x4:a100+1x4:t4,speed=3600", policy="fifo") as own:
+        jobs = [submit(own, gpus=4, hints={"duration_s": 600}) for _ in range(4)]
+        wait_until(lambda: get(own, f"/jobs/{jobs[-1]}")["state"] == "succeeded")
+        before = own.post(f"{API}/what-if", json={"policy": "srtf"}).json()
+
+        own.post(f"{API}/nodes/t4-1/drain").raise_for_status()
+        after = own.post(f"{API}/what-if", json={"policy": "srtf"}).json()
+
+        assert after["policies"]["fifo"]["makespan_h"] == before["policies"]["fifo"]["makespan_h"]
+        assert "counted although drained now: t4-1" in after["note"]
+        assert before["complete"] is True
+        assert "drained" not in before["note"]
+
+
+def test_a_job_tells_its_arguments(client: httpx.Client) -> None:
+    job = submit(client, command=["train", "--lr", "0.1"], gpus=1)
+
+    assert get(client, f"/jobs/{job}")["arguments"] == {"lr": "0.1"}
+
+
+def test_names_are_taken_in_as_jobs_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    catch_up = JobNames.catch_up
+
+    def counted(names: JobNames) -> None:
+        before = len(names._ids)
+        catch_up(names)
+        taken.append(len(names._ids) - before)
+
+    monkeypatch.setattr(JobNames, "catch_up", counted)
+    with serving(STILL) as own:
+        body = {"jobs": [{"name": f"job-{n}", "gpus": 1} for n in range(30)]}
+        own.post(f"{API}/jobs/batch", json=body).raise_for_status()
+        assert sum(taken) == 30
+
+        taken.clear()
+        assert get(own, "/jobs/job-7")["name"] == "job-7"
+
+        assert taken == [0]  # a look-up has nothing to take in

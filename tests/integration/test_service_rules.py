@@ -76,7 +76,6 @@ def test_a_drain_lets_running_jobs_end_if_asked_to() -> None:
         wait_until(lambda: state(client, later) == "running")
         assert get(client, f"/jobs/{later}")["allocation"][0]["node"] != node
         assert state(client, job) == "running"
-        client.post(f"{API}/jobs/{job}/cancel")
         client.delete(f"{API}/jobs/{job}")
         wait_until(lambda: nodes(client)[node]["state"] == "drained")
 

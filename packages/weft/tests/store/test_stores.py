@@ -126,7 +126,7 @@ def test_many_reports_of_a_job_do_not_crowd_out_the_rest(store: Store) -> None:
     measured = [(4.0 + i, Measured(A, 1, 4.0 + i, ("loss",), (i,), (0.5,))) for i in range(9)]
     store.append([(1.0, Submitted(Job(A))), (3.0, Reported(A, 1)), *measured])
 
-    events = store.about_job(A, 2, without=("Reported", "Measured"))
+    events = store.about_job(A, 2, without=(Reported, Measured))
 
     assert [type(event).__name__ for _, _, event in events] == ["Submitted"]
     assert len(store.about_job(A, 2)) == 2

@@ -372,11 +372,11 @@ class Store(Protocol):
         ...
 
     def about_job(
-        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[type] = ()
     ) -> list[tuple[int, float, Event]]:
         """The last events that name a job, which ended at `until`; from any thread.
 
-        Events of the kinds `without` are left out.
+        Events of the classes `without` are left out.
         """
         ...
 

@@ -49,11 +49,11 @@ class MemoryStore:
         return dict(self._aside)
 
     def about_job(
-        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[type] = ()
     ) -> list[tuple[int, float, Event]]:
         past = inf if until is None else until
         rows = [row for row in self.since(0) if names(row[2], job) and row[1] <= past]
-        return [row for row in rows if type(row[2]).__name__ not in without][-limit:]
+        return [row for row in rows if not isinstance(row[2], tuple(without))][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         self._snapshot = (seq, snapshot)

@@ -160,7 +160,7 @@ class SqlLog(ABC):
             return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
 
     def about_job(
-        self, job: JobId, limit: int, until: float | None = None, without: Collection[str] = ()
+        self, job: JobId, limit: int, until: float | None = None, without: Collection[type] = ()
     ) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
         rows = lines_about(self._reading.ask, self.search, job, limit, until, without)
@@ -296,9 +296,9 @@ class Search:
     job: str
     find: str
 
-    def of_job(self, without: Collection[str] = ()) -> str:
+    def of_job(self, without: Collection[type] = ()) -> str:
         """The last events about a job itself, but those of some kinds."""
-        kinds = "".join(f" AND {self.kind} <> '{kind}'" for kind in without)
+        kinds = "".join(f" AND {self.kind} <> '{kind.__name__}'" for kind in without)
         return f"""
 SELECT seq, json FROM events WHERE {self.kind} <> 'Decided'{kinds} AND {self.job} = :job
 ORDER BY seq DESC LIMIT :limit
@@ -323,7 +323,7 @@ def lines_about(
     job: JobId,
     limit: int,
     until: float | None,
-    without: Collection[str],
+    without: Collection[type],
 ) -> list[tuple[int, str]]:
     """The last lines that may be about a job, oldest first; appending never waits for it."""
     values = {"job": job, "limit": limit, "text": json.dumps(job)}

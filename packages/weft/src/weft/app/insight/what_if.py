@@ -162,12 +162,16 @@ class Variant:
 
 @frozen
 class Compared:
-    """Metrics of each policy on the same jobs, by the names of the result contract."""
+    """Metrics of each policy on the same jobs, by the names of the result contract.
+
+    `complete` unless older jobs were left out.
+    """
 
     policies: Mapping[str, Mapping[str, float]]
     jobs: int
     hours: float
     note: str
+    complete: bool
     outcomes: Mapping[str, Simulated] = field(default_factory=dict)
     never: Mapping[str, Sequence[StuckJobs]] = field(default_factory=dict)
 
@@ -235,7 +239,8 @@ def what_if(
     }
     if never:
         note += "; averages are over jobs that end"
-    return Compared(metrics, jobs, (last - first) / HOUR, note, complete, never)
+    whole = jobs == len(past)
+    return Compared(metrics, jobs, (last - first) / HOUR, note, whole, complete, never)
 
 
 def _say_moved(

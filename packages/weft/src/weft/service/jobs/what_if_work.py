@@ -54,9 +54,10 @@ def compare_past(
     now: float,
     hours: float | None,
     speeds: ObservedSpeeds,
+    remark: str,
     report: Report,
 ) -> WrittenComparison:
-    """The past, as it was decided and with a change."""
+    """The past, as it was decided and with a change; `remark` ends the note."""
     compared = what_if(
         records,
         variants,
@@ -70,8 +71,9 @@ def compare_past(
         policies={name: dict(values) for name, values in compared.policies.items()},
         jobs=compared.jobs,
         hours=compared.hours,
-        note=compared.note,
+        note=compared.note + remark,
         never=tell_never(compared.never),
+        complete=compared.complete,
     )
     return _write(comparison, describe_runs(compared.outcomes))
 
@@ -127,7 +129,7 @@ def _compare_forks(
         for label, start, end in zip(both, starts, ends, strict=True)
     }
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
-    note += _say_left_out(jobs, both)
+    note += (left_out := _say_left_out(jobs, both))
     if held:
         note += f"; suspended and left out: {len(held)}"
     seen = {name: job for name, job in jobs.items() if who.sees(job)}
@@ -136,7 +138,13 @@ def _compare_forks(
         for label, ahead in both.items()
     }
     comparison = Comparison(
-        policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks, never=tell_never(never)
+        policies=means,
+        jobs=len(jobs),
+        hours=0.0,
+        note=note,
+        outlook=looks,
+        never=tell_never(never),
+        complete=not left_out,
     )
     return _write(comparison, describe_forks(both, seen, present.now))
 

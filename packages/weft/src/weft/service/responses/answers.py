@@ -125,6 +125,7 @@ class JobAnswer(JobRow):
     only. `app` is the sweep or application that it belongs to, and `parameters` its values there.
     `after` names the jobs that it waits for, by `ok`, `any` and `not_ok`. `suspended_by` is the
     person who suspended it, from then until it is resumed; it may still have to leave its devices.
+    `arguments` are the first values of its sweep or command, for a single job only.
     `plans` are the execution plans that it can run, `plan` the current one, `device` the name for
     devices in its cluster. `metrics` are what its program measured of itself, by name.
     """
@@ -148,6 +149,7 @@ class JobAnswer(JobRow):
     cpus: float | None = None
     mem_gb: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)
     suspended_by: str | None = None
     measured: Measurements | None = None
     metrics: dict[str, MetricValue] = field(default_factory=dict)
@@ -337,7 +339,8 @@ class Comparison:
     """Jobs simulated with the current settings and with a change.
 
     For the metrics see `docs/reference/result.md`. `outlook` lists the caller's jobs if the
-    simulation starts from now; `never` lists the jobs that a side never starts.
+    simulation starts from now; `never` lists the jobs that a side never starts. `complete` unless
+    there was too little CPU time for all of it.
     """
 
     policies: dict[str, dict[str, float | None]]
@@ -346,6 +349,7 @@ class Comparison:
     note: str
     outlook: list[Outlook] = field(default_factory=list)
     never: dict[str, list[NeverStarts]] = field(default_factory=dict)
+    complete: bool = True
 
 
 @frozen_by_name

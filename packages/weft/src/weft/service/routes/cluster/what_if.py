@@ -16,6 +16,7 @@ from weft.app.insight.history import read_speeds
 from weft.app.insight.present import Present
 from weft.app.insight.what_if import HOUR, MOST_JOBS, Variant, WhatIfChanges
 from weft.core.errors import WeftError
+from weft.core.model.cluster import Cluster, Node
 from weft.service.access.tokens import Caller
 from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service
 from weft.service.http.replies import HttpProblem, Json, write_json
@@ -139,7 +140,10 @@ async def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
 def _back(service: Context, change: WhatIfChanges, hours: float | None, cpu_s: float) -> Prepare:
     """The past, as it was decided and with the change."""
     rules, named = service.live.quotas, service.live.policy
-    cluster, now = service.driver.scheduler.state.cluster, service.driver.now
+    now, away = service.driver.now, _drained(service)
+    cluster = Cluster((*service.driver.scheduler.state.cluster.nodes, *away))
+    names = ", ".join(sorted(node.id for node in away))
+    remark = f"; counted although drained now: {names}" if away else ""
     variants = {
         named.text: Variant(service.driver.policy, cluster),
         change.label(named.text): Variant(
@@ -149,7 +153,16 @@ def _back(service: Context, change: WhatIfChanges, hours: float | None, cpu_s: f
     jobs, store = service.driver.ledger.jobs, service.live.store
     since = 0.0 if hours is None else now - hours * HOUR
     read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
-    return lambda: partial(compare_past, cpu_s, read(), variants, now, hours, read_speeds(store))
+    return lambda: partial(
+        compare_past, cpu_s, read(), variants, now, hours, read_speeds(store), remark
+    )
+
+
+def _drained(service: Context) -> list[Node]:
+    """Machines that are drained now: they were there in the past."""
+    known = {node.id for node in service.driver.scheduler.state.cluster.nodes}
+    nodes = service.driver.nodes()
+    return [node for node, word in nodes if word == "drained" and node.id not in known]
 
 
 @router.get("/queue", response_model=Queue)

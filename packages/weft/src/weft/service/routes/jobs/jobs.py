@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.app.insight.counted_start import warn_of_failure
 from weft.app.search.optuna_sampler import check_installed
+from weft.core.events.event import Measured, Reported
 from weft.core.model.job import PRIORITIES, After, Job, JobId, PriorityWord, priority_word
 from weft.core.model.search import SearchKind
 from weft.core.plan.reasons import device_word
@@ -26,10 +27,12 @@ from weft.runtime.records.job_records import ALL, ENDED, JobRecords
 from weft.runtime.records.sleep_records import describe_sleep
 from weft.runtime.records.status import JobStatus, status_of, words_but_pending
 from weft.service.access.rate_limit import check_jobs
+from weft.service.access.redaction import secrets_of
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_sweep
 from weft.service.context import PREFIX, PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.replies import HttpProblem, Json, write_json
+from weft.service.jobs.arguments import arguments_of
 from weft.service.jobs.awaited_jobs import AwaitedJobs
 from weft.service.jobs.job_names import own_id
 from weft.service.jobs.job_view import JobView
@@ -52,6 +55,8 @@ from weft.service.streams.event_json import event_json
 router = APIRouter(prefix=PREFIX, tags=["jobs"], responses=PROBLEMS)
 
 MOST = 1000
+ReportWord = Literal["Reported", "Measured"]
+REPORTS: dict[ReportWord, type] = {"Reported": Reported, "Measured": Measured}
 KEY, LONGEST_KEY = "Idempotency-Key", 200
 STATES: tuple[str, ...] = get_args(StateWord)
 NO_APP = "*"  # no app is called so
@@ -147,8 +152,10 @@ async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
     """One job, ended or not."""
     status = find_job(service, who, job_id)
     answer = JobView(service.driver).job(status)
-    pids = service.driver.engine.pids(status.record.job.id, status.record.attempt)
-    return Json(replace(answer, pids=list(pids.values())))
+    job = status.record.job
+    pids = service.driver.engine.pids(job.id, status.record.attempt)
+    arguments = arguments_of(job.launch, secrets_of(job))
+    return Json(replace(answer, pids=list(pids.values()), arguments=arguments))
 
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
@@ -176,13 +183,14 @@ async def job_events(
     who: Anyone,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 500,
     without: Annotated[
-        list[Literal["Reported", "Measured"]],
+        list[ReportWord],
         Query(max_length=2, description="Left out, so that many of these do not crowd out others."),
     ] = [],  # noqa: B006 - as FastAPI reads it
 ) -> Json:
     """The latest events of a job in the log, oldest first."""
     record = find_job(service, who, job_id).record
-    read = partial(service.live.store.about_job, record.job.id, limit, record.ended, tuple(without))
+    kinds = [REPORTS[word] for word in without]
+    read = partial(service.live.store.about_job, record.job.id, limit, record.ended, kinds)
     rows = await service.read(read)
     events = [event_json(service.driver, who, *row) for row in rows]
     return Json(Events(events=[event for event in events if event is not None]))

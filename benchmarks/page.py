@@ -3,7 +3,8 @@
     python -m benchmarks.page [--quick]
 
 Starts a service, fills it through the API, and opens the page: how long until the GPUs are drawn,
-how long the browser's longest tasks are while jobs start and end, how many bytes the page is, and
+how long the browser's longest tasks are while jobs start and end, what a frame costs that scrolls
+through all jobs, beside one that scrolls by a pixel, how many bytes the page is, and
 what ten open pages cost the service in CPU beside none. The ten are their requests alone: a
 browser each would measure the browsers. A busy machine makes the browser's times longer and leaves
 CPU times as they are.
@@ -35,6 +36,14 @@ new PerformanceObserver(list => {
   for (const one of list.getEntries()) window.tasks.push(one.duration);
 }).observe({type: "longtask", buffered: true});
 """
+FRAMES = 80
+SCROLL = """async ([pixels, frames]) => {
+  const box = document.querySelector(".jobs-view");
+  for (let i = 0; i < frames; i++) {
+    box.scrollTop += pixels;
+    await new Promise((done) => requestAnimationFrame(done));
+  }
+}"""
 TENANTS = ("vision", "speech", "nlp", "recsys")
 
 
@@ -106,9 +115,25 @@ def browse(address: str, seconds: float) -> dict[str, float]:
             tasks = page.evaluate("window.tasks")
             numbers[f"{view}: long tasks (over 50 ms) a minute"] = len(tasks) * 120.0 / seconds
             numbers[f"{view}: longest task, ms"] = max(tasks, default=0.0)
+        for pixels in (900, 1):
+            numbers[f"jobs: CPU of a frame scrolled {pixels} px, ms"] = _scrolled(page, pixels)
         numbers["page, KB"] = sum(sizes) / 1e3
         browser.close()
     return numbers
+
+
+def _scrolled(page: Any, pixels: int) -> float:
+    """CPU milliseconds of the page for a frame in which the list of jobs moves by that much."""
+    measured = page.context.new_cdp_session(page)
+    measured.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent_s() -> float:
+        metrics = measured.send("Performance.getMetrics")["metrics"]
+        return float(next(row["value"] for row in metrics if row["name"] == "TaskDuration"))
+
+    before = spent_s()
+    page.evaluate(SCROLL, [pixels, FRAMES])
+    return 1e3 * (spent_s() - before) / FRAMES
 
 
 def _size(answer: Any) -> int:

@@ -128,7 +128,7 @@ def parts(client: httpx.Client) -> dict[str, str]:
     submit(client, command=["sleep", "600"], name=NAME, gpus=2)
     submit(client, command=["true"], name=NAME, gpus=2)
     (node,) = client.get(f"{API}/nodes").json()["nodes"]
-    return {"job": ended, "sweep": sweep["id"], "node": node["id"]}
+    return {"job": ended, "sweep": sweep["id"], "node": node["id"], "compare": ended}
 
 
 def use(view: str, page: Page) -> None:
@@ -153,7 +153,7 @@ def use(view: str, page: Page) -> None:
         page.keyboard.press("Escape")
 
 
-SILENT = ("submit", "tenants", "policies", "what-if")  # where the service lets no one write
+SILENT = ("audit", "submit", "tenants", "policies", "what-if")  # where no one may write
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -171,7 +171,8 @@ def test_no_view_runs_what_an_attacker_wrote(
         known = WRITTEN not in view + part
         words = (view, part + more * known) if part else (view,)
         page.goto("about:blank")  # else the view before could be taken for this one
-        page.goto(f"{address}#/{'/'.join(quote(word, safe='') for word in words)}")
+        place = "/".join(quote(word, safe="") for word in words)
+        page.goto(f"{address}#/{f'compare?jobs={part}' if view == 'compare' else place}")
         expect(page.locator("main :is(.panel, .empty, .problem)").first).to_be_visible()
         expect(page.locator("main .loading")).to_have_count(0)
         if known:

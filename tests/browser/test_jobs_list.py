@@ -117,3 +117,22 @@ def test_what_was_done_to_several_jobs_is_taken_back(open_page: Open) -> None:
         wait_until(lambda: read("state")[0] == "cancelled")
         assert read("state")[1:] == ["running"] * 2
         page.close()
+
+
+def test_rows_that_scroll_out_of_sight_become_those_that_come(open_page: Open) -> None:
+    with serving(STILL) as client:
+        body = {"jobs": [{"name": f"job-{n:03}", "gpus": 1} for n in range(300)]}
+        client.post(f"{API}/jobs/batch", json=body).raise_for_status()
+        page = open_page(f"{client.base_url}#/jobs?sort=name")
+        rows = page.locator(".jobs-view tbody tr:not(.filler)")
+        expect(rows.first).to_contain_text("job-000")
+        drawn = rows.count()
+        assert drawn < 40  # of 300
+        page.evaluate("window.drawn = [...document.querySelectorAll('tbody tr:not(.filler)')]")
+
+        page.locator(".jobs-view").evaluate("box => { box.scrollTop = 47 * 150; }")
+
+        expect(rows.nth(8)).to_contain_text(re.compile("job-15"))
+        kept = page.evaluate("window.drawn.filter((row) => row.isConnected).length")
+        assert kept >= drawn - 8
+        page.close()

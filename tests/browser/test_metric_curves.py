@@ -78,6 +78,6 @@ def test_metrics_of_a_job_and_of_a_sweep_are_drawn(
         _change(page, chart, "log", "scale=log")
         wide = "document.documentElement.scrollWidth <= window.innerWidth"
         assert page.evaluate(wide)
-        expect(page.get_by_role("heading", name="Events")).to_be_visible()
+        expect(page.get_by_role("heading", name="History")).to_be_visible()
         expect(page.get_by_role("heading", name="Measurements")).to_have_count(0)
         page.close()

@@ -21,6 +21,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import Open
 from tests.integration.serving import API, bearer, serving, submit, token
 from tests.waiting import LIMIT_S, read_address, wait_until
+from weft.engines.attempts.own_processes import MemoryBook
 
 # Two GPUs; the first is busy while the file `busy` is there, as with a training on an H200.
 LIBRARY = r"""
@@ -136,7 +137,8 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
         page.route(f"**/jobs/{job}/events*", lambda asked: asked.fulfill(json={"events": held}))
         memory = page.get_by_role("img", name="GPU memory, GB of its jobs over time")
         expect(memory).to_be_visible()
-        client.post(f"{API}/jobs/{job}/cancel")
+        client.delete(f"{API}/jobs/{job}").raise_for_status()
+        wait_until(lambda: client.get(f"{API}/jobs/{job}").json()["state"] == "cancelled")
         page.close()
 
     with (
@@ -144,6 +146,7 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
         httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False, verify=False) as client,
     ):
         assert 0.97 in series(0, "sm")
+    assert MemoryBook(state).pid is None  # no job is left that could wait for memory
 
 
 def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open) -> None:

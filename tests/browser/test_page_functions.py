@@ -188,7 +188,7 @@ def test_the_best_of_a_sweep_is_first_by_the_metric_that_counts(call: Call) -> N
     terms = {"metric": "acc", "goal": "max"}
 
     def order(terms: dict[str, str], asked: dict[str, str]) -> list[str]:
-        ranked = call("views/sweep", "rank", jobs, terms, asked)
+        ranked = call("views/compare", "rank", jobs, terms, asked)
         assert ranked["best"] == ranked["jobs"][0]
         assert ranked["names"] == ["lr"]
         return [job["id"] for job in ranked["jobs"]]
@@ -202,8 +202,8 @@ def test_the_best_of_a_sweep_is_first_by_the_metric_that_counts(call: Call) -> N
 def test_nobody_is_best_where_all_are_alike(call: Call) -> None:
     jobs = [_trial(1, loss=0.5), _trial(2, loss=0.5)]
 
-    assert call("views/sweep", "rank", jobs, {"metric": "", "goal": ""}, {})["best"] is None
-    assert call("views/sweep", "rank", [], {"metric": "", "goal": ""}, {})["best"] is None
+    assert call("views/compare", "rank", jobs, {"metric": "", "goal": ""}, {})["best"] is None
+    assert call("views/compare", "rank", [], {"metric": "", "goal": ""}, {})["best"] is None
 
 
 def test_curves_share_their_steps_and_are_smoothed(call: Call) -> None:
@@ -419,3 +419,47 @@ def test_jobs_that_wait_for_the_same_count_together_whoever_holds_it(
     call: Call, reason: str, shown: str
 ) -> None:
     assert call("views/cluster", "withoutHolders", reason) == shown
+
+
+def test_a_jobs_story_is_told_in_sentences(call: Call) -> None:
+    gpu = {"slices": [{"node": "n1", "gpus": [0]}], "sharing": {"share": 0.5}}
+    events = [
+        {"seq": 1, "at": 0, "event": "Submitted", "job": {"user": "ann", "tenant": "vision"}},
+        {"seq": 2, "at": 1, "event": "Foretold", "low_s": 1, "high_s": 60},
+        {"seq": 3, "at": 2, "event": "Foretold", "low_s": 1, "high_s": 30},
+        {"seq": 4, "at": 3, "event": "Decided", "number": 7, "changes": {"j": gpu}},
+        {"seq": 5, "at": 4, "event": "Decided", "number": 8, "changes": {"j": gpu}},
+        {"seq": 6, "at": 65, "event": "Started", "attempt": 1},
+        {"seq": 7, "at": 70, "event": "Decided", "number": 9, "changes": {"j": None}},
+        {"seq": 8, "at": 125, "event": "Stopped", "attempt": 1},
+    ]
+
+    story = [text for _, _, text in reversed(call("views/job_history", "storyOf", events, "j"))]
+
+    assert story == [
+        "ann submitted it for tenant vision",
+        "It was predicted to start in 1 s to 30 s (the last of 2 times)",
+        "Decision 7 gave it GPU 0 of n1, 50 % of it",  # 8 left it as it was
+        "Attempt 1 began to run after waiting 1 min 5 s",
+        "Decision 9 took its GPUs back",
+        "Attempt 1 left its GPUs after running for 1 min",
+    ]
+
+
+def test_speed_follows_from_the_steps_of_what_a_program_measures(call: Call) -> None:
+    rare = {"count": 1, "steps": [100], "at": [9]}
+    often = {"count": 4, "steps": [1, 3, 3, 9], "at": [10, 11, 12, 14]}
+
+    assert call("views/job_use", "ratesOf", [rare, often]) == [[11, 14], [2, 2]]
+    assert call("views/job_use", "ratesOf", []) == [[], []]
+
+
+def test_files_hold_what_is_shown_and_nothing_that_a_spreadsheet_runs(call: Call) -> None:
+    rows = [["name", "loss"], ['a "b", c', -0.5], ["=cmd()", None]]
+
+    assert call("save", "csvOf", rows) == (
+        "name,loss\r\n" + '"a ""b"", c",-0.5\r\n' + "'=cmd(),\r\n"
+    )
+    assert call("save", "ticksOf", 0, 1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert call("save", "ticksOf", 0.5, 200, True) == [1, 10, 100]
+    assert call("save", "ticksOf", 2, 3, True) == [2, 3]

@@ -463,7 +463,7 @@ def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -
         page.close()
 
 
-VIEWS = ("cluster", "jobs", "submit", "submit?way=file", "tenants", "what-if", "policies")
+VIEWS = ("cluster", "jobs", "submit", "submit?way=file", "tenants", "what-if", "policies", "audit")
 
 
 def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None:
@@ -473,7 +473,7 @@ def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None
     for dark in (False, True):
         page.emulate_media(color_scheme="dark" if dark else "light")
         rules = {"runOnly": ["color-contrast"]} if dark else {}
-        for view in (*VIEWS, f"job/{job}"):
+        for view in (*VIEWS, f"job/{job}", f"compare?jobs={job}"):
             page.evaluate(f"location.hash = '#/{view}'")
             expect(page.locator("main .panel").first).to_be_visible()
             expect(page.locator("main .loading")).to_have_count(0)

@@ -118,3 +118,7 @@ export function asks(job) {
   const count = min === max ? `${asked}` : `${min}–${max}`;
   return job.share < 1 && asked === 1 ? `${number(job.share)}` : count;
 }
+
+/** What to multiply hours by, and what they are then, so that the largest is written in few digits. */
+export const unitFor = (hours) =>
+  hours < 1 / 30 ? [3600, "seconds"] : hours < 2 ? [60, "minutes"] : [1, "hours"];

@@ -14,7 +14,7 @@ import { entryOf, heldNow, ORDER, startText, whyOrWhere } from "./job_list.js";
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { link, setQuery } from "./route.js";
 import { clusterNow, WAITING } from "./store.js";
-import { Bar, Empty, Name, State } from "./ui.js";
+import { Bar, Empty, Name, State, Words } from "./ui.js";
 
 const AROUND = 4;
 const ON_A_PHONE = new Set(["name", "state", "gpus"]);
@@ -93,7 +93,7 @@ export function useColumns() {
 }
 
 export function JobTable(props) {
-  const { jobs, rows, apart, line, columns: kept, chosen, setChosen, query, viewer } = props;
+  const { jobs, rows, apart, line, columns: kept, chosen, setChosen, query } = props;
   const box = useRef(null);
   const [range, setRange] = useState([0, 60]);
   const [read, setRead] = useState("");
@@ -123,7 +123,7 @@ export function JobTable(props) {
       ),
     [jobs, kept, narrow.matches],
   );
-  const wide = columns.length + (viewer ? 0 : 1);
+  const wide = columns.length + 1;
   const pick = (some, on) =>
     setChosen((was) => {
       const next = new Set(was);
@@ -139,19 +139,15 @@ export function JobTable(props) {
   const reading = read && rows.find((job) => job.id === read);
   const row = (job, index) =>
     html`<${Row} key=${slot(index)} job=${job} index=${index} columns=${columns} line=${line} apart=${apart.get(job.id)}
-      chosen=${chosen} pick=${viewer ? null : pick} read=${setRead} query=${query} />`;
+      chosen=${chosen} pick=${pick} read=${setRead} query=${query} />`;
   const filler = (height) =>
     height > 0 &&
     html`<tr class="filler" aria-hidden="true"><td colspan=${wide} style=${{ height: `${height}px` }}></td></tr>`;
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
     <table aria-rowcount=${rows.length + 1}
     style=${{ minWidth: narrow.matches ? "0" : `${1080 + 120 * columns.filter(({ more }) => more).length}px` }}>
-      <thead><tr>${
-        !viewer &&
-        html`<th class="c-pick" scope="col">
-      <input type="checkbox" aria-label="Choose all" checked=${jobs.every((job) => chosen.has(job.id))}
-      onChange=${(event) => pick(jobs, event.target.checked)} /></th>`
-      }
+      <thead><tr><th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all"
+        checked=${jobs.every((job) => chosen.has(job.id))} onChange=${(event) => pick(jobs, event.target.checked)} /></th>
         ${columns.map(
           ({ key, label, num }) =>
             html`<th key=${key} scope="col" class="c-${key} ${num ? "num" : ""}"
@@ -167,7 +163,7 @@ export function JobTable(props) {
     ${
       reading &&
       html`<div class="told" role="status"><b>${reading.name}</b>
-    <span class="grow">${whyOrWhere(reading)}</span><button class="quiet" aria-label="Close" onClick=${() => setRead("")}>✕</button></div>`
+    <span class="grow"><${Words} text=${whyOrWhere(reading)} /></span><button class="quiet" aria-label="Close" onClick=${() => setRead("")}>✕</button></div>`
     }</div>`;
 }
 
@@ -181,7 +177,7 @@ function placeOf(job, query) {
 /** What a phone shows below the name; nothing where there is nothing to say. */
 function below(job, why, apart, read) {
   const text = [job.members && count(job.members.length, "job"), apart, why || ended(job)];
-  return html`<div class="below" onClick=${() => read(job.id)}>${text.filter(Boolean).join(" · ")}</div>`;
+  return html`<div class="below" onClick=${() => read(job.id)}><${Words} text=${text.filter(Boolean).join(" · ")} /></div>`;
 }
 
 const ended = (job) => job.ended && `${job.tenant} · ended ${clock(job.ended, { seconds: false })}`;
@@ -193,7 +189,8 @@ const CELLS = {
       ${narrow.matches ? below(job, why, apart, read) : apart && html`<div class="apart">${apart}</div>`}`,
   state: (job) => html`<${State} state=${job.state} />`,
   why: (job, { why, read }) =>
-    why && html`<button class="reason" onClick=${() => read(job.id)}>${why}</button>`,
+    why &&
+    html`<button class="reason" onClick=${() => read(job.id)}><${Words} text=${why} /></button>`,
   gpus: (job, { now }) =>
     job.members
       ? number(now)
@@ -233,10 +230,7 @@ function Row({ job, index, columns, line, apart, chosen, pick, read, query }) {
   const cell = ({ key, num }) =>
     html`<td key=${key} class="c-${key} ${num ? "num" : ""}" title=${titles[key]}>${CELLS[key](job, facts)}</td>`;
   return html`<tr aria-rowindex=${index + 2}>
-    ${
-      pick &&
-      html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`}
-        checked=${some.every((each) => chosen.has(each.id))} onChange=${(event) => pick(some, event.target.checked)} /></td>`
-    }
+    <td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`}
+      checked=${some.every((each) => chosen.has(each.id))} onChange=${(event) => pick(some, event.target.checked)} /></td>
     ${columns.map(cell)}</tr>`;
 }

@@ -4,7 +4,7 @@ import { applyTheme, theme } from "./colours.js";
 import { clock, count, number, setDevices, setNow } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { isKiosk, link, useRoute } from "./route.js";
-import { clusterNow, unwatch, useStore, watch } from "./store.js";
+import { clusterNow, store, unwatch, useStore, watch } from "./store.js";
 import { useTheme } from "./theme.js";
 import { Empty, Loading, Notices, Trouble } from "./ui.js";
 import { ClusterView } from "./views/cluster.js";
@@ -27,9 +27,21 @@ const VIEWS = {
   },
   sweep: {
     title: "Sweep",
-    load: later("./views/sweep.js", "SweepView"),
+    load: later("./views/compare.js", "SweepView"),
     hidden: true,
     under: "jobs",
+  },
+  compare: {
+    title: "Compare",
+    load: later("./views/compare.js", "CompareView"),
+    hidden: true,
+    under: "jobs",
+  },
+  audit: {
+    title: "Who did what",
+    load: later("./views/audit.js", "AuditView"),
+    hidden: true,
+    under: "tenants",
   },
   submit: { title: "Submit", load: later("./views/submit.js", "SubmitView"), writes: true },
   tenants: { title: "Tenants", load: later("./views/tenants.js", "TenantsView") },
@@ -39,7 +51,7 @@ const VIEWS = {
 
 function Frame({ me, leave }) {
   const route = useRoute();
-  const store = useStore();
+  useStore();
   const chosen = VIEWS[route.view];
   const main = useRef(null),
     first = useRef(true);
@@ -80,11 +92,11 @@ function Frame({ me, leave }) {
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
           <span class=${lost ? "" : "wide"}>${lost ? (store.ready ? "reconnecting" : "connecting") : "live"}</span></span>
         <${ThemeButton} />
-        ${me.signed_in && html`<button class="quiet" onClick=${leave} title=${`${me.name || me.role}, ${me.everywhere ? "all tenants" : `tenant ${me.tenant}`}`}>Sign out</button>`}
+        ${me.signed_in && html`<button class="quiet" onClick=${leave} title=${whoIs(me)}>Sign out</button>`}
       </div>
     </header>
-    ${store.ready && lost && html`<div class="banner" role="status">The service does not answer. What is shown is ${count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`}
-    ${cluster && cluster.speed !== 1 && html`<div class="banner" role="note">Virtual time: this is a simulated cluster, ${cluster.speed > 1 ? `${number(cluster.speed)} times as fast as the clock` : `${number(1 / cluster.speed)} times as slow as the clock`}. All times shown are simulated.</div>`}
+    ${store.ready && lost && html`<${Away} />`}
+    ${cluster && cluster.speed !== 1 && html`<${Simulated} speed=${cluster.speed} />`}
     ${cluster?.trouble && html`<div class="banner bad" role="alert">${cluster.trouble}</div>`}
     <main id="main" tabindex="-1" ref=${main}>
       ${
@@ -96,6 +108,17 @@ function Frame({ me, leave }) {
       }
     </main>`;
 }
+
+const whoIs = (me) =>
+  `${me.name || me.role}, ${me.everywhere ? "all tenants" : `tenant ${me.tenant}`}`;
+
+const Away = () =>
+  html`<div class="banner" role="status">The service does not answer. What is shown is
+    ${" " + count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`;
+
+const Simulated = ({ speed }) =>
+  html`<div class="banner" role="note">Virtual time: this is a simulated cluster,
+    ${speed > 1 ? ` ${number(speed)} times as fast` : ` ${number(1 / speed)} times as slow`} as the clock. All times shown are simulated.</div>`;
 
 function Chosen({ name, route, me }) {
   const entry = VIEWS[name];

@@ -37,11 +37,22 @@ export const ticks = (text) =>
 
 const TAIL = 8; // of a name: what tells it from its neighbours is often at the end
 
-/** A name that is cut in its middle where there is too little room. */
-export const Name = ({ text }) =>
-  text.length <= 2 * TAIL
-    ? text
-    : html`<span class="cut"><span>${text.slice(0, -TAIL)}</span><span>${text.slice(-TAIL)}</span></span>`;
+/** A name that is cut in its middle where there is too little room; where it is joined up, at its end. */
+export function Name({ text }) {
+  const signs = [...text];
+  if (signs.length <= 2 * TAIL || RIGHT_TO_LEFT.test(text)) return html`<bdi>${text}</bdi>`;
+  const [head, tail] = [signs.slice(0, -TAIL), signs.slice(-TAIL)].map((part) => part.join(""));
+  return html`<span class="cut"><span>${head}</span><span>${tail}</span></span>`;
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+const RUN = new RegExp(`(${RIGHT_TO_LEFT.source}+(?:[\\s\\d.,_-]+${RIGHT_TO_LEFT.source}+)*)`);
+
+/** A sentence in which names that run from right to left stay where they are. */
+export const Words = ({ text }) =>
+  RIGHT_TO_LEFT.test(text)
+    ? text.split(RUN).map((part, i) => (i % 2 ? html`<bdi>${part}</bdi>` : part))
+    : text;
 
 export const Bar = ({ part, label }) => html`<div class="bar" role="img" aria-label=${label}>
   <i style=${{ width: `${Math.max(0, Math.min(1, part || 0)) * 100}%` }}></i></div>`;

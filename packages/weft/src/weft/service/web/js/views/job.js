@@ -16,6 +16,7 @@ import {
 import { html, useEffect, useState } from "../lib.js";
 import { JobActions } from "../job_actions.js";
 import { go, link } from "../route.js";
+import { save } from "../save.js";
 import { clusterNow, ENDED, store, useStore, WAITING } from "../store.js";
 import {
   attempt,
@@ -28,10 +29,12 @@ import {
   toast,
   Trouble,
   useAsk,
+  Words,
 } from "../ui.js";
 import { History } from "./job_history.js";
 import { Logs } from "./job_logs.js";
-import { JobMetrics } from "./job_metrics.js";
+import { ratesOf } from "./job_use.js";
+import { JobMetrics, useCurves } from "./job_metrics.js";
 
 /** The whole job, asked for again when its row changes. */
 function useJob(id) {
@@ -65,12 +68,13 @@ function useJob(id) {
 export function JobView({ route, me }) {
   const id = route.parts[0] || "";
   const { job, row, error } = useJob(id);
+  const curves = useCurves(job);
   if (error && !job)
     return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
   if (!job) return html`<${Loading} what="Loading the job" />`;
   const why = ENDED.has(job.state) ? null : html`<${Why} job=${job} me=${me} />`;
   return html`
-    <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
+    <div class="head"><h1><bdi>${job.name}</bdi></h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
     ${
       job.notices.length > 0 &&
@@ -81,15 +85,16 @@ export function JobView({ route, me }) {
     }
     <div class="halves">
       <div class="stack">
-        <${Facts} job=${job} row=${row} />
+        <${Facts} job=${job} row=${row} metrics=${curves.metrics} />
         ${job.attempt > 0 && why}
       </div>
       <div class="stack">${job.attempt > 0 ? html`<${Logs} job=${job} />` : why}</div>
     </div>
-    <${JobMetrics} job=${job} />
-    <${History} job=${job} row=${row} />`;
+    <${JobMetrics} job=${job} curves=${curves} />
+    <${History} job=${job} row=${row} metrics=${curves.metrics} />`;
 }
 
+const SAME_FILE = "A new job with the same file, at the end of the queue.";
 const HIDDEN = "********"; // a value that stays as it was, for the user who set it
 
 function Actions({ job, me }) {
@@ -104,8 +109,8 @@ function Actions({ job, me }) {
     const names = Object.keys(jobFile.job.env || {});
     const values = await confirm(`Submit ${job.name} again?`, {
       detail: names.length
-        ? "A new job with the same file, at the end of the queue. Secrets are not copied: enter them again. A field you leave empty keeps its value if you set it before."
-        : "A new job with the same file, at the end of the queue.",
+        ? `${SAME_FILE} Secrets are not copied: enter them again. A field you leave empty keeps its value if you set it before.`
+        : SAME_FILE,
       action: "Submit again",
       values: names,
     });
@@ -124,37 +129,33 @@ function Actions({ job, me }) {
       await navigator.clipboard.writeText(jobFile.yaml);
       toast("job file copied");
     } catch {
-      saveText(`${job.name}.yaml`, jobFile.yaml);
+      save(`${job.name}.yaml`, jobFile.yaml);
     }
   };
   return html`<button onClick=${copy}>Copy as job file</button>
     ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button><${JobActions} jobs=${[job]} />`}`;
 }
 
-function saveText(name, text) {
-  const made = Object.assign(document.createElement("a"), {
-    href: URL.createObjectURL(new Blob([text], { type: "text/plain" })),
-    download: name,
-  });
-  made.click();
-  setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
-}
-
-function Facts({ job, row }) {
+function Facts({ job, row, metrics }) {
   const now = clusterNow();
   const held = job.allocation
     ? job.allocation.map(
         (part) =>
-          `${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}`,
+          `${part.node}: ${theDevice()} ${ranges(part.gpus)}${part.kind === "cpu" ? "" : ` (${part.kind})`}` +
+          (part.share < 1
+            ? `, ${percent(part.share)} of ${part.gpus.length > 1 ? "each" : "it"}`
+            : ""),
       )
     : [];
-  const wanted = asks({ gpus: job.gpus, share: row?.share ?? 1 });
+  const wanted = asks({ gpus: job.gpus, share: row && !row.on.length ? row.share : 1 });
   const facts = [
-    ["why", job.reason],
+    ["why", WAITING.has(job.state) ? "" : job.reason], // said beside it
     ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")],
     [
       "asks for",
-      `${wanted} ${theDevice()}${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`,
+      `${wanted} ${theDevice()}${wanted === "1" ? "" : "s"}` +
+        (job.kinds.length ? ` of ${job.kinds.join(" or ")}` : "") +
+        (job.nodes ? ` on ${job.nodes} nodes` : ""),
     ],
     [
       "holds",
@@ -169,6 +170,7 @@ function Facts({ job, row }) {
     ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`],
     ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
     ...measuredFacts(job.measured, ENDED.has(job.state)),
+    ["steps", job.measured?.steps == null ? stepsBy(metrics, ENDED.has(job.state)) : ""],
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
     ["submitted", clock(job.submitted)],
     [
@@ -226,6 +228,14 @@ function Inside({ job }) {
   )}</div>`;
 }
 
+/** Steps of a program that reports none, by the steps of what it measures. */
+function stepsBy(metrics, ended) {
+  if (!metrics.length) return "";
+  const rate = ratesOf(metrics)[1].at(-1);
+  const steps = number(Math.max(...metrics.map(({ step }) => step)));
+  return rate && !ended ? `${steps}, ${number(rate)} per second` : steps;
+}
+
 /** What is seen of any job, also of one that reports nothing. */
 function measuredFacts(seen, ended) {
   if (!seen) return [];
@@ -263,7 +273,7 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${
       data &&
-      html`<p>${waits ? job.reason : data.reason}${job.suspended_by ? "; Resume lets it continue" : ""}</p>
+      html`<p><${Words} text=${waits ? job.reason : data.reason} />${job.suspended_by ? "; Resume lets it continue" : ""}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
@@ -297,7 +307,8 @@ function Speeds({ job, numbers }) {
       "pace beside them",
       predicted == null && measured == null
         ? ""
-        : `${predicted == null ? "nothing" : `${percent(predicted)} of alone`} predicted, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`,
+        : `${predicted == null ? "nothing" : `${percent(predicted)} of alone`} predicted, ` +
+          (measured == null ? "not measured yet" : `${percent(measured)} measured`),
     ],
     [
       "promised",

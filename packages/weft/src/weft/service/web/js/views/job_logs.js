@@ -2,6 +2,7 @@
 import { at, get, query, streamText } from "../api.js";
 import { count } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { save } from "../save.js";
 import { ENDED, useStore } from "../store.js";
 import { Field, Panel, Trouble } from "../ui.js";
 
@@ -79,55 +80,54 @@ export function Logs({ job }) {
   const shown = useMemo(() => coloured(text), [text]);
   const attempts = Array.from({ length: job.attempt }, (_, i) => i + 1);
   const choices = ranks.includes(rank) ? ranks : [rank, ...ranks];
-  const address = `/api/v1${at("jobs", job.id, "logs")}${query({ rank, attempt: number_ || "" })}`;
-  const save = async () => {
+  const address = at("jobs", job.id, "logs") + query({ rank, attempt: number_ || "" });
+  const download = async () => {
     let whole = "";
-    for await (const piece of streamText(address.replace("/api/v1", ""))) whole += piece;
-    const made = Object.assign(document.createElement("a"), {
-      href: URL.createObjectURL(new Blob([whole], { type: "text/plain" })),
-      download: `${job.id}-rank${rank}-attempt${number_}.log`,
-    });
-    made.click();
-    setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
+    for await (const piece of streamText(address)) whole += piece;
+    save(`${job.id}-rank${rank}-attempt${number_}.log`, whole);
   };
-  const lines = find
-    ? plain(text)
-        .split("\n")
-        .filter((line) => line.toLowerCase().includes(find.toLowerCase()))
-    : null;
-  return html`<${Panel} title="Log" end=${html`
-      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>
-      ${choices.map((choice) => html`<option key=${choice} value=${choice}>${choice}</option>`)}</select><//>
-      <${Field} label="Attempt">
-      <select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>
-      ${
-        attempts.length
-          ? attempts.map(
-              (attempt) => html`<option key=${attempt} value=${attempt}>${attempt}
-      </option>`,
-            )
-          : html`<option value="0">–</option>`
-      }</select><//>`}>
+  const hits = useMemo(() => (find ? hitsIn(text, find) : null), [text, find]);
+  const option = (value) => html`<option key=${value} value=${value}>${value}</option>`;
+  const end = html`<${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map(option)}</select><//>
+    <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>
+      ${attempts.length ? attempts.map(option) : html`<option value="0">–</option>`}</select><//>`;
+  const nothing = !number_
+    ? "It has not started yet."
+    : ended
+      ? "It printed nothing."
+      : "Nothing is printed yet.";
+  return html`<${Panel} title="Log" end=${end}>
     <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find}
-    onInput=${(event) => setFind(event.target.value)} />
+      onInput=${(event) => setFind(event.target.value)} />
       <label class="check small"><input type="checkbox" checked=${stay} onChange=${(event) => setStay(event.target.checked)} /> follow</label>
-      <span class="dim small">${lines ? count(lines.length, "line") : ""}</span>
-      <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
+      <span class="dim small" role="status">${hits ? count(hits.length, "line") : ""}${text.length >= MOST ? " of the end; Download has all" : ""}</span>
+      <button class="quiet" disabled=${!text} onClick=${download}>Download</button></div>
     <${Trouble} error=${error} />
-    <pre class=${text ? "log" : "log bare"} ref=${box} tabindex="0" aria-label="Log">
-    ${
-      lines
-        ? lines.map(
-            (line, i) => html`<${Marked} key=${i} line=${line}
-    find=${find} />`,
-          )
-        : shown ||
-          (!number_
-            ? "It has not started yet."
-            : ended
-              ? "It printed nothing."
-              : "Nothing is printed yet.")
-    }</pre><//>`;
+    <pre class="log" ref=${box} tabindex="0" dir="auto" aria-label="Log">
+    ${hits ? html`<${Found} text=${text} hits=${hits} find=${find} />` : shown || nothing}</pre><//>`;
+}
+
+const LINES_AROUND = 5,
+  MOST_HITS = 1000;
+
+/** Numbers of the lines in which a text stands, in whatever colours. */
+function hitsIn(text, find) {
+  const word = find.toLowerCase();
+  const lines = plain(text).split("\n");
+  return [...lines.keys()].filter((i) => lines[i].toLowerCase().includes(word));
+}
+
+/** Lines in which something was found; the number of one opens those around it. */
+function Found({ text, hits, find }) {
+  const [open, setOpen] = useState(-1);
+  const lines = useMemo(() => text.split("\n"), [text]);
+  const block = (hit) => {
+    const [from, to] = open === hit ? [hit - LINES_AROUND, hit + LINES_AROUND + 1] : [hit, hit + 1];
+    return html`<span key=${hit} class=${open === hit ? "open" : null}><button class="line" aria-expanded=${String(open === hit)}
+      aria-label=${`Lines around line ${hit + 1}`} onClick=${() => setOpen(open === hit ? -1 : hit)}>${hit + 1}</button>
+      ${lines.slice(Math.max(0, from), to).map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`)}</span>`;
+  };
+  return hits.slice(-MOST_HITS).map(block);
 }
 
 const plain = (text) => text.replaceAll(new RegExp(COLOUR, "g"), "");
@@ -160,14 +160,17 @@ const coloured = (text) =>
   text &&
   piecesOf(text).map(([piece, name]) => (name ? html`<span class=${name}>${piece}</span>` : piece));
 
+/** A line in its colours, with what was looked for marked. */
 function Marked({ line, find }) {
-  const parts = [],
-    low = line.toLowerCase(),
-    word = find.toLowerCase();
-  let from = 0;
-  for (let to; (to = low.indexOf(word, from)) >= 0; from = to + word.length) {
-    parts.push(line.slice(from, to), html`<mark>${line.slice(to, to + word.length)}</mark>`);
-  }
-  parts.push(line.slice(from), "\n");
-  return html`<span>${parts}</span>`;
+  const word = find.toLowerCase();
+  const marked = (piece) => {
+    const parts = [],
+      low = piece.toLowerCase();
+    let from = 0;
+    for (let to; (to = low.indexOf(word, from)) >= 0; from = to + word.length) {
+      parts.push(piece.slice(from, to), html`<mark>${piece.slice(to, to + word.length)}</mark>`);
+    }
+    return [...parts, piece.slice(from)];
+  };
+  return html`<span>${piecesOf(line).map(([piece, name]) => html`<span class=${name || null}>${marked(piece)}</span>`)}${"\n"}</span>`;
 }

@@ -2,6 +2,7 @@
 import { get, query as ask } from "../api.js";
 import { count } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../lib.js";
+import { MOST_COMPARED } from "../curves.js";
 import { JobActions } from "../job_actions.js";
 import { fold, GROUPS, ORDER, tellApart, wanted } from "../job_list.js";
 import { columnOf, JobTable, useColumns } from "../job_table.js";
@@ -81,10 +82,10 @@ export function JobsView({ route, me }) {
         ${columnsMenu}
         <${Saved} query=${query} />
       </div></header>
-    ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
+    ${picked.length > 0 && html`<${Actions} jobs=${picked} viewer=${me.role === "viewer"} clear=${() => setChosen(new Set())} />`}
     ${ENDED.has(query.state) || query.state === "all" ? html`<${Older} state=${query.state} />` : null}
     <${JobTable} jobs=${jobs} rows=${rows} apart=${apart} line=${line} columns=${columns} chosen=${chosen}
-    setChosen=${setChosen} query=${query} viewer=${me.role === "viewer"} />
+    setChosen=${setChosen} query=${query} />
   </section>`;
 }
 
@@ -199,8 +200,15 @@ function useLine(store) {
 
 const NO_LINE = { entries: null, unknown: "" };
 
-function Actions({ jobs, clear }) {
+function Compare({ jobs }) {
+  const compare = () => go("compare", [], { jobs: jobs.map((job) => job.id).join(",") });
+  const many = jobs.length > MOST_COMPARED;
+  return html`<button onClick=${compare} disabled=${many} title=${many ? `at most ${MOST_COMPARED} at a time` : ""}>Compare</button>`;
+}
+
+function Actions({ jobs, clear, viewer }) {
   return html`<div class="chosen"><b>${count(jobs.length, "job")} chosen</b>
-    <${JobActions} jobs=${jobs} then=${clear} undo=${true} />
+    ${jobs.length > 1 && html`<${Compare} jobs=${jobs} />`}
+    ${!viewer && html`<${JobActions} jobs=${jobs} then=${clear} undo=${true} />`}
     <button class="quiet" onClick=${clear}>Choose none</button></div>`;
 }

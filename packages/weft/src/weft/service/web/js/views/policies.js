@@ -71,29 +71,23 @@ function Switch({ active, known }) {
       <button disabled=${!text.trim()}>Switch …</button></div></form>`;
 }
 
+const SECTIONS = ["Paper", "Needs", "Controls", "Cost", "Deviations"];
+
 function Card({ policy, active, admin }) {
+  const { name, refused, sections } = policy;
   const settable = Object.entries(policy.parameters);
+  const section = (key) =>
+    html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(sections[key])}</dd>`;
   return html`<article class="policy-card" data-active=${active ? "" : null}>
-    <div class="line"><h3><code>${policy.name}</code></h3>${active ? html`<span class="badge running">decides now</span>` : null}
-      ${
-        admin &&
-        !active &&
-        html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused}
-      onClick=${() => use(policy.name)}>Use …</button>`
-      }</div>
+    <div class="line"><h3><code>${name}</code></h3>${active && html`<span class="badge running">decides now</span>`}
+      ${admin && !active && html`<button class="quiet" disabled=${Boolean(refused)} title=${refused} onClick=${() => use(name)}>Use …</button>`}</div>
     <div>${ticks(policy.summary)}</div>
-    ${policy.sections.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(policy.sections.Objective)}</div>`}
-    ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
+    ${sections.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(sections.Objective)}</div>`}
+    ${refused && html`<div class="small dim">Not here: ${refused}</div>`}
     <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
-      <dl class="facts">
-      ${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.sections[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(policy.sections[key])}</dd>`)}
-      ${
-        settable.length > 0 &&
-        html`<dt>parameters</dt><dd>${settable.map(
-          ([key, value]) => html`<div key=${key}>
-      <code>${key}=${value}</code></div>`,
-        )}</dd>`
-      }</dl></details></article>`;
+      <dl class="facts">${SECTIONS.filter((key) => sections[key]).map(section)}
+        ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}
+      </dl></details></article>`;
 }
 
 function Decisions({ decisions }) {
@@ -116,39 +110,34 @@ function Decisions({ decisions }) {
     }<//>`;
 }
 
+const SHOWN = 12; // moves of a decision
+
 function DecisionCard({ decision }) {
-  const numbers = Object.entries(decision.numbers);
-  const gap = decision.numbers.gap;
-  const prices = numbers.filter(([key]) => key.startsWith("price "));
+  const more = decision.more_moves + Math.max(decision.moves.length - SHOWN, 0);
+  const figures = figuresOf(decision.numbers);
+  const move = (each) =>
+    html`<li key=${each.job}><a href=${link("job", [each.job])}><bdi>${each.name}</bdi></a> ${
+      startsLike(each) ? each.why : tell(each)
+    }${!startsLike(each) && each.why && html`<span class="dim"> – ${each.why}</span>`}</li>`;
   return html`<article class="policy-card">
     <div class="line"><h3>Decision ${number(decision.number)}</h3><span class="dim small">${clock(decision.at)}</span>
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
-      ${
-        gap != null &&
-        html`<span class="dim small">
-      ${gap < 5e-4 ? "no better plan exists by the policy's own measure" : `another plan could be up to ${percent(gap)} better by the policy's own measure`}</span>`
-      }
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
-    ${
-      prices.length > 0 &&
-      html`<details class="small dim">
-    <summary>numbers of the policy</summary>a ${theDevice()} is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`
-    }
-    <ul class="small">${decision.moves.slice(0, 12).map(
-      (move) => html`<li key=${move.job}>
-    <a href=${link("job", [move.job])}>${move.name}</a> ${
-      startsLike(move)
-        ? move.why
-        : html`${tell(move)}
-    ${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}`
-    }</li>`,
-    )}</ul>
-    ${
-      decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 &&
-      html`<div
-    class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`
-    }
+    ${figures.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>${figures.join("; ")}</details>`}
+    <ul class="small">${decision.moves.slice(0, SHOWN).map(move)}</ul>
+    ${more > 0 && html`<div class="small dim">and ${number(more)} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
+}
+
+/** What the policy computed, for those who know it. */
+function figuresOf(numbers) {
+  const prices = Object.entries(numbers).filter(([key]) => key.startsWith("price "));
+  const worth = prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ");
+  return [
+    worth && `a ${theDevice()} is worth ${worth}`,
+    numbers.gap >= 5e-4 &&
+      `it did not rule out a plan that is better by up to ${percent(numbers.gap)} in its own measure`,
+  ].filter(Boolean);
 }
 
 /** Whether the policy's own words say no less than ours. */

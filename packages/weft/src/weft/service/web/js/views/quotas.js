@@ -68,5 +68,6 @@ export function Quotas({ quotas, tenants, chosen, saved }) {
       onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`,
       )}</div>
     <div class="row"><button class="main" disabled=${!name || !changes.length}>Change …</button>
-      <span class="dim small">An empty field means no rule. For limits per kind of GPU, groups and lending, use <code>weft quota</code>.</span></div></form><//>`;
+      <span class="dim small">An empty field means no rule.
+        For limits per kind of GPU, groups and lending, use <code>weft quota</code>.</span></div></form><//>`;
 }

@@ -4,6 +4,7 @@ import { Chart, lineColour } from "../charts.js";
 import { duration, gpuHours, number, percent, theDevice } from "../format.js";
 import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
+import { save } from "../save.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
 import { Quotas } from "./quotas.js";
 import { Verdict } from "./verdict.js";
@@ -25,24 +26,16 @@ export function TenantsView({ route, me }) {
   const [edited, setEdited] = useState("");
   const tenants = shares.data?.tenants || [];
   const chosen = tenants.find((row) => row.tenant === route.query.tenant) || null;
+  const options = [["", "all"], ...tenants.slice(0, 12).map((row) => [row.tenant, row.tenant])];
+  const choice =
+    tenants.length > 1 &&
+    html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${options} choose=${(tenant) => setQuery({ tenant })} />`;
   return html`
-    <${Panel} title="Share received and entitlement" level=1
-    end=${
-      tenants.length > 1
-        ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""}
-      options=${[["", "all"], ...tenants.slice(0, 12).map((row) => [row.tenant, row.tenant])]} choose=${(tenant) => setQuery({ tenant })} />`
-        : null
-    }>
+    <${Panel} title="Share received and entitlement" level=1 end=${choice}>
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
-      ${
-        tenants.length
-          ? html`<${Shares} shares=${shares.data} chosen=${chosen} />`
-          : shares.data
-            ? html`<${Empty}
-      title="No tenant has used any GPU time yet">The chart begins with the first job.<//>`
-            : null
-      }<//>
+      ${tenants.length > 0 && html`<${Shares} shares=${shares.data} chosen=${chosen} />`}
+      ${shares.data && !tenants.length && html`<${Empty} title="No tenant has used any GPU time yet">The chart begins with the first job.<//>`}<//>
     <${Table} accounts=${accounts} quotas=${quotas.data} edit=${(tenant) => {
       setEdited(tenant);
       document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
@@ -92,61 +85,64 @@ function Shares({ shares, chosen }) {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
+/** Columns of quotas: heading, rule, and what stands where a tenant has none. */
+const RULES = [
+  ["Holds now", "held", "0"],
+  ["Limit", "limits", "none"],
+  ["Own", "own", "–"],
+  ["Guaranteed", "guaranteed", "–"],
+];
+
+/** A tenant's quota in a line, where there is no room for columns. */
+function inLine(quotas, tenant) {
+  const given = RULES.filter(([, rule]) => rule !== "held" && quotas[rule][tenant]);
+  const rules = given.map(
+    ([label, rule]) => `${label.toLowerCase()} ${number(quotas[rule][tenant])}`,
+  );
+  return [
+    `holds ${number(quotas.held[tenant] ?? 0)}`,
+    ...(rules.length ? rules : ["no limit"]),
+  ].join(", ");
+}
+
 function Table({ accounts, quotas, edit }) {
   const { data, error, loading } = accounts;
-  return html`<${Panel} title="Accounting" flush=${true} end=${html`${
-    data?.jain != null
-      ? html`<span
-    class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>`
-      : null
-  }<${Csv} />`}>
+  const jain =
+    data?.jain != null &&
+    html`<span class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>`;
+  const button = (tenant) =>
+    html`<button class="quiet" aria-label=${`Change the quota of ${tenant}`} onClick=${() => edit(tenant)}>Change</button>`;
+  const row = ({ tenant, ...used }) =>
+    html`<tr key=${tenant}><td><div><a href=${link("jobs", [], { tenant, state: "all" })}>${tenant}</a></div>
+        ${quotas && html`<div class="phone small dim">${inLine(quotas, tenant)} ${button(tenant)}</div>`}</td>
+      <td class="num roomy">${number(used.jobs)}</td><td class="num nowrap">${gpuHours(used.gpu_seconds)}</td>
+      <td class="num nowrap">${gpuHours(used.entitled_gpu_seconds)}</td>
+      <td class="num">${used.received == null ? "–" : percent(used.received)}</td><td class="num roomy">${number(used.weight)}</td>
+      ${quotas && RULES.map(([label, rule, none]) => html`<td key=${label} class="num roomy">${number(quotas[rule][tenant]) || none}</td>`)}
+      ${quotas && html`<td class="roomy">${button(tenant)}</td>`}</tr>`;
+  return html`<${Panel} title="Accounting" flush=${true} end=${html`${jain}
+    ${quotas && html`<a class="button" href=${link("audit")}>Who did what</a>`}<${Csv} />`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
     ${data && !data.tenants.length && html`<${Empty} title="No tenant has used any GPU time">The accounts begin with the first job.<//>`}
     ${
       data?.tenants.length > 0 &&
-      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant">
-        <table><thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th>
-        <th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th>
-        <th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>
-      ${
-        quotas &&
-        html`<th class="num roomy" scope="col">Holds now</th><th class="num roomy" scope="col">Limit</th>
-      <th class="num roomy" scope="col">Own</th><th class="num roomy" scope="col">Guaranteed</th>
-      <th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`
-      }</tr></thead>
-      <tbody>${data.tenants.map(
-        (
-          row,
-        ) => html`<tr key=${row.tenant}><td><a href=${link("jobs", [], { tenant: row.tenant, state: "all" })}>
-          ${row.tenant}</a></td><td class="num roomy">${number(row.jobs)}</td>
-          <td class="num nowrap">${gpuHours(row.gpu_seconds)}</td><td class="num nowrap">${gpuHours(row.entitled_gpu_seconds)}</td>
-        <td class="num">${row.received == null ? "–" : percent(row.received)}</td><td class="num roomy">${number(row.weight)}</td>
-        ${
-          quotas &&
-          html`<td class="num roomy">${number(quotas.held[row.tenant] ?? 0)}</td>
-        <td class="num roomy">${number(quotas.limits[row.tenant]) || "none"}</td>
-        <td class="num roomy">${number(quotas.own[row.tenant]) || "–"}</td>
-        <td class="num roomy">${number(quotas.guaranteed[row.tenant]) || "–"}</td>
-        <td class="roomy"><button class="quiet" aria-label=${`Change the quota of ${row.tenant}`}
-        onClick=${() => edit(row.tenant)}>Change</button></td>`
-        }</tr>`,
-      )}</tbody></table></div>`
+      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table>
+        <thead><tr><th scope="col">Tenant</th><th class="num roomy" scope="col">Jobs</th><th class="num" scope="col">Used</th>
+          <th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num roomy" scope="col">Weight</th>
+          ${quotas && RULES.map(([label]) => html`<th key=${label} class="num roomy" scope="col">${label}</th>`)}
+          ${quotas && html`<th class="roomy" scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
+        <tbody>${data.tenants.map(row)}</tbody></table></div>`
     }<//>`;
 }
 
 /** A link cannot send the header that a session needs, so the page asks and saves. */
 function Csv() {
-  const save = async () => {
+  const download = async () => {
     const answer = await fetch("/api/v1/accounting?format=csv", {
       headers: { "x-weft-page": "1" },
       credentials: "same-origin",
     });
-    const made = Object.assign(document.createElement("a"), {
-      href: URL.createObjectURL(await answer.blob()),
-      download: "accounting.csv",
-    });
-    made.click();
-    setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
+    save("accounting.csv", await answer.blob());
   };
-  return html`<button onClick=${save}>Jobs as CSV</button>`;
+  return html`<button onClick=${download}>Jobs as CSV</button>`;
 }

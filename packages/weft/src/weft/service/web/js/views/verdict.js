@@ -30,12 +30,18 @@ export function Verdict({ me }) {
     ${data.next != null ? "The log is checked soon." : html`<code>weft serve --verify daily</code> checks the log every day.`}<//>`
     }
     ${data?.events > 0 && html`<${Promises} verdict=${data} /><${Findings} findings=${data.findings} all=${data.wrong + data.doubts} />`}
-    ${
-      data?.events > 0 &&
-      html`<p class="dim small lonely">
-    ${count(data.events, "event")} from ${clock(data.begin)} to ${clock(data.end)}, checked at ${clock(data.made)} in ${duration(data.took_s)}${data.next != null ? `; next at ${clock(data.next)}` : ""}${data.whole ? "" : "; the log has no beginning, and jobs from before are left out"}</p>`
-    }<//>`;
+    ${data?.events > 0 && html`<p class="dim small lonely">${checked(data)}</p>`}<//>`;
 }
+
+/** What was checked, when, and when it will be again. */
+const checked = ({ events, begin, end, made, took_s, next, whole }) =>
+  [
+    `${count(events, "event")} from ${clock(begin)} to ${clock(end)}, checked at ${clock(made)} in ${duration(took_s)}`,
+    next != null && `next at ${clock(next)}`,
+    !whole && "the log has no beginning, and jobs from before are left out",
+  ]
+    .filter(Boolean)
+    .join("; ");
 
 const Summary = ({ verdict }) =>
   html`<span class="badge ${verdict.wrong ? "failed" : "running"}">${verdict.wrong ? `${number(verdict.wrong)} wrong` : "nothing is wrong"}</span>

@@ -1,13 +1,12 @@
 // The same jobs with something different: another policy, quota or machine, side by side with how it is.
 import { get, streamLines } from "../api.js";
-import { Chart, lineColour } from "../charts.js";
-import { duration, number, percent } from "../format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { link } from "../route.js";
+import { percent } from "../format.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
 import { useStore } from "../store.js";
-import { StreamCanvas } from "../stream.js";
-import { rowsOfSpans } from "../stream_canvas.js";
 import { Bar, Choice, Empty, Field, Panel, Trouble, useAsk } from "../ui.js";
+import { Result } from "./what_if_result.js";
+
+const FIRST_LOOK_S = 3; // of CPU time
 
 const FRESH = {
   start: "history",
@@ -18,6 +17,11 @@ const FRESH = {
   limits: "",
   weights: "",
   parameters: "",
+};
+
+const SAYS = {
+  history: "Simulates the log's jobs as they were scheduled and with the change.",
+  now: "Simulates all running and waiting jobs to their end, both ways.",
 };
 
 /** One and four more machines of each sort there is. */
@@ -70,22 +74,28 @@ export function WhatIfView({ me }) {
     setError(null);
     setResult(null);
     abort.current = new AbortController();
+    const { signal } = abort.current;
     try {
       const body = bodyOf(form);
-      setProgress({});
-      for await (const line of streamLines("/what-if/stream", body, {
-        signal: abort.current.signal,
-      })) {
-        if (line.progress)
-          setProgress((was) => ({ ...was, [line.progress.label]: line.progress.part }));
-        if (line.problem)
-          setError(Object.assign(new Error(line.problem.error), { hint: line.problem.hint }));
-        if (line.result) setResult({ ...line.result, metrics: line.metrics, sides: line.sides });
+      // What a few seconds can say is shown while the rest is simulated.
+      for (const cpu_s of body.cpu_s ? [body.cpu_s] : [FIRST_LOOK_S, undefined]) {
+        setProgress({});
+        let over = true;
+        for await (const line of streamLines("/what-if/stream", { ...body, cpu_s }, { signal })) {
+          const { progress: part, problem, result: outcome } = line;
+          if (part) setProgress((was) => ({ ...was, [part.label]: part.part }));
+          if (problem) setError(Object.assign(new Error(problem.error), { hint: problem.hint }));
+          if (!outcome) continue;
+          over = outcome.complete || cpu_s !== FIRST_LOOK_S;
+          setResult({ ...outcome, early: !over, metrics: line.metrics, sides: line.sides });
+        }
+        if (over) break;
       }
     } catch (problem) {
       if (problem.name !== "AbortError") setError(problem);
     }
     setProgress(null);
+    setResult((was) => was && { ...was, early: false });
   };
   const open = async (event) => {
     const [file] = event.target.files;
@@ -109,7 +119,7 @@ export function WhatIfView({ me }) {
         options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]}
           choose=${(start) => setForm((was) => ({ ...was, start }))} />
           <span class="dim small">
-          ${form.start === "history" ? "Simulates the log's jobs as they were scheduled and with the change." : "Simulates all running and waiting jobs to their end, both ways."}</span></div>
+          ${SAYS[form.start]}</span></div>
         <div class="fields">
           <${Field} label="Another policy"><select value=${form.policy} onChange=${set("policy")}>
           <option value="">${store.cluster.policy}, as it is</option>
@@ -128,7 +138,7 @@ export function WhatIfView({ me }) {
             html`<${Field} label="Only the last hours">
           <input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`
           }
-          <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="20"
+          <${Field} label="CPU seconds to spend"><input type="number" min="1" max="100" placeholder="100"
           value=${form.cpu} onInput=${set("cpu")} /><//>
           <datalist id="machines">${machinesLike(store).map((machine) => html`<option key=${machine} value=${machine} />`)}</datalist>
           <datalist id="limits">${tenantsOf(store).map((tenant) => html`<option key=${tenant} value=${`${tenant}=8`} />`)}</datalist>
@@ -137,30 +147,25 @@ export function WhatIfView({ me }) {
           ${progress && html`<button type="button" onClick=${() => abort.current.abort()}>Stop</button>`}
           <label class="button">Open a result of <code>weft compare</code>
           <input class="visually-hidden" type="file" accept=".json" onChange=${open} /></label></div>
-        ${
-          progress &&
-          html`<div class="stack" role="status" aria-label="Progress">
-        ${
-          Object.keys(progress).length
-            ? Object.entries(progress).map(
-                ([label, part]) => html`<div key=${label}>
-        <div class="small">${label} · ${percent(part)}</div>
-        <${Bar} part=${part} label=${`${label}: ${percent(part)}`} />
-        </div>`,
-              )
-            : html`<p class="dim">It waits for its turn to be simulated.</p>`
-        }</div>`
-        }
+        ${progress && html`<${Running} progress=${progress} />`}
         <${Trouble} error=${error} />
       </form><//>
+    ${result && html`<${Result} result=${result} />`}
     ${
-      result
-        ? html`<${Result} result=${result} />`
-        : !progress &&
-          html`<${Empty}
-    title="Nothing has been simulated yet">Choose what to change; both results appear here, as a table, as distributions and as streams.<//>`
+      !result &&
+      !progress &&
+      html`<${Empty} title="Nothing has been simulated yet">
+        Choose what to change; both results appear here, as a picture, as numbers and as streams.<//>`
     }`;
 }
+
+/** How far the simulations are. */
+const Running = ({ progress }) =>
+  html`<div class="stack" role="status" aria-label="Progress">${Object.entries(progress).map(
+    ([label, part]) =>
+      html`<div key=${label}><div class="small">${label} · ${percent(part)}</div>
+        <${Bar} part=${part} label=${`${label}: ${percent(part)}`} /></div>`,
+  )}${Object.keys(progress).length === 0 && html`<p class="dim">It waits for its turn to be simulated.</p>`}</div>`;
 
 /** What `weft compare --json` wrote, as this view shows it. */
 function readResult(written, name) {
@@ -219,148 +224,4 @@ function spanOf(bar, rows) {
     end: bar.end_s - zero,
     how: "",
   };
-}
-
-function Result({ result }) {
-  const labels = Object.keys(result.policies);
-  return html`<p class="dim">${result.note}</p>
-    ${labels
-      .filter((label) => result.never?.[label]?.length)
-      .map(
-        (label) => html`<${Never} key=${label}
-    label=${label} never=${result.never[label]} />`,
-      )}
-    <div class="halves"><${Table} result=${result} labels=${labels} /><${Distributions} result=${result} labels=${labels} /></div>
-    <${Streams} result=${result} labels=${labels} />
-    ${result.outlook.length > 0 && html`<${Outlook} outlook=${result.outlook} />`}`;
-}
-
-/** Jobs that a side leaves waiting forever, by reason. */
-function Never({ label, never }) {
-  const count = never.reduce((sum, group) => sum + group.count, 0);
-  return html`<${Panel} title=${`${label}: never starts (${count})`}><ul>${never.map(
-    (group) => html`<li key=${group.because}>${number(group.count)}, because ${group.because}:
-      ${group.jobs.map((job, i) => html`${i ? ", " : " "}<a href=${link("job", [job])}>${job}</a>`)}
-      ${group.count > group.jobs.length ? " …" : ""}</li>`,
-  )}</ul><//>`;
-}
-
-const AHEAD = [
-  { name: "avg_start_h", heading: "mean start in", unit: "hours", better: "less" },
-  { name: "avg_end_h", heading: "mean end in", unit: "hours", better: "less" },
-];
-
-function write(value, unit) {
-  if (value == null) return "–";
-  return unit === "hours"
-    ? duration(value * 3600)
-    : unit === "percent"
-      ? percent(value)
-      : number(value);
-}
-
-function Table({ result, labels }) {
-  const rows = [...result.metrics, ...AHEAD].filter((metric) =>
-    labels.some((label) => result.policies[label][metric.name] != null),
-  );
-  const [first] = labels;
-  // Where no job ends there is nothing to average.
-  const noneEnds = (label) => result.never?.[label]?.length && !result.sides[label]?.jct_h.length;
-  const valueOf = (row, label) => (noneEnds(label) ? null : result.policies[label][row.name]);
-  const against = (row, label) => {
-    const [was, is] = [valueOf(row, first), valueOf(row, label)];
-    if (label === first || was == null || is == null || was === 0 || was === is) return null;
-    const part = is / was - 1,
-      better = row.better === "more" ? part > 0 : part < 0;
-    if (Math.abs(part) < 0.0005) return null;
-    return html` <span class="small ${better ? "better" : "worse"}">${part > 0 ? "+" : "−"}${percent(Math.abs(part))}</span>`;
-  };
-  return html`<${Panel} title="Numbers" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Numbers side by side"><table>
-    <thead><tr><th scope="col">Metric</th>${labels.map(
-      (label, i) => html`<th key=${label} class="num" scope="col">
-    <span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`,
-    )}</tr></thead>
-    <tbody>${rows.map(
-      (row) => html`<tr key=${row.name}><td>${row.heading}
-    ${row.help && html`<div class="dim small">${row.help}</div>`}</td>
-    ${labels.map(
-      (label) => html`<td key=${label} class="num nowrap">${write(valueOf(row, label), row.unit)}
-    ${against(row, label)}</td>`,
-    )}</tr>`,
-    )}</tbody></table></div>
-    <p class="dim small lonely">JCT, job completion time: from submission to end. FTF, finish-time fairness: that time over what it would have been with an equal part of the cluster; above 1 a job was worse off.</p><//>`;
-}
-
-function Distributions({ result, labels }) {
-  const [what, setWhat] = useState("jct_h");
-  const [data, unit] = useMemo(() => {
-    const lists = labels.map((label) => result.sides[label]?.[what] || []);
-    const [times, unit] = unitFor(Math.max(0, ...lists.map((list) => list.at(-1) ?? 0)));
-    return [cdf(lists.map((list) => list.map((hours) => hours * times))), unit];
-  }, [result, what]);
-  return html`<${Panel} title="Distributions" end=${html`<${Choice} label="Of what" value=${what} options=${[
-    ["jct_h", "Completion"],
-    ["wait_h", "Waiting"],
-  ]} choose=${setWhat} />`}>
-    ${
-      data[0].length > 1
-        ? html`<${Chart} key=${what} data=${data}
-          series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false}
-            xLabel=${`${unit} ${what === "jct_h" ? "to completion" : "of waiting"}`} height=${280}
-              format=${(value) => number(value, 2)} range=${[0, 1]}
-                describe=${`Part of the jobs done within so many ${unit}, for ${labels.join(" and ")}`} />`
-        : html`<p class="dim">The result has no data on single jobs.</p>`
-    }<//>`;
-}
-
-/** What to multiply hours by, and what they are then, so that the largest is written in few digits. */
-export const unitFor = (hours) =>
-  hours < 1 / 30 ? [3600, "seconds"] : hours < 2 ? [60, "minutes"] : [1, "hours"];
-
-/** Several sorted lists as columns over their common axis: the part that is no larger. */
-function cdf(lists) {
-  const xs = [...new Set(lists.flat())].sort((a, b) => a - b);
-  return [
-    xs,
-    ...lists.map((list) => {
-      let i = 0;
-      return xs.map((x) => {
-        while (i < list.length && list[i] <= x) i += 1;
-        return list.length ? i / list.length : null;
-      });
-    }),
-  ];
-}
-
-function Streams({ result, labels }) {
-  const drawn = labels.filter((label) => result.sides[label]?.spans.length);
-  const layout = useMemo(
-    () => rowsOfSpans(drawn.flatMap((label) => result.sides[label].spans)),
-    [result],
-  );
-  if (!drawn.length)
-    return html`<${Panel} title="Streams">
-      <p class="dim">
-      ${result.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${result.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
-  const end = Math.max(
-    ...drawn.flatMap((label) => result.sides[label].spans.map((span) => span.end)),
-  );
-  return html`<div class="halves">${drawn.map(
-    (label) => html`<${Panel} key=${label} title=${label}>
-    <${StreamCanvas} layout=${layout} spans=${result.sides[label].spans} since=${0} until=${end} now=${end} zero=${0}
-    tallest=${360} open=${!result.file} /><//>`,
-  )}</div>`;
-}
-
-function Outlook({ outlook }) {
-  const middle = (start) => (start ? duration(start.p50) : "–");
-  return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
-    <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th>
-    <th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
-    <tbody>${outlook.slice(0, 500).map(
-      (job) => html`<tr key=${job.id}>
-    <td class="nowrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td class="num">${middle(job.start)}</td>
-    <td class="num">${middle(job.start_then)}</td><td class="num">${middle(job.end)}</td>
-    <td class="num">${middle(job.end_then)}</td></tr>`,
-    )}</tbody></table></div><//>`;
 }

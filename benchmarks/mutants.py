@@ -263,8 +263,8 @@ def _time_tests(files: Sequence[str]) -> _Times:
     return quick, [test for seconds, test in took if seconds > QUICK_S], sum(s for s, _ in took)
 
 
-def notices(mutant: Mutant, options: Sequence[str]) -> bool:
-    """Whether pytest with these options fails, or takes minutes."""
+def notices(mutant: Mutant | None, options: Sequence[str]) -> bool:
+    """Whether pytest with these options fails, or takes minutes; without a mutant, as it is."""
     return _fails(mutant, partial(_run, options, []), 60.0)
 
 

@@ -113,11 +113,11 @@ def test_a_later_job_leaves_what_an_earlier_gang_waits_for(policy: str) -> None:
         await asyncio.sleep(0.15 * HOUR)  # one T4 is free
         await submit(live, job("later", 1, 10.0, preemptible=False))
 
-        assert nodes_of(live, "later") == ["a100-0"]
+        assert nodes_of(live, "later") == ["a100-2"]
         await asyncio.sleep(0.4 * HOUR)
         assert states(live)["gang"] == "running"
 
-    serve(policy, "1x2:a100+2x2:t4", people)
+    serve(policy, "2x2:t4+1x2:a100", people)
 
 
 def test_a_reclaim_stops_one_job_where_one_is_enough() -> None:

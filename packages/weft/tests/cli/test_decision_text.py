@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.commands.jobs.job import describe_decision
+from weft.cli.commands.jobs.job import describe_decision, describe_event
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,6 @@ from weft.cli.commands.jobs.job import describe_decision
 )
 def test_every_decision_about_a_job_has_a_text(event: dict[str, Any], text: str) -> None:
     assert describe_decision(event, "a") == text
+    assert describe_event({"event": "Decided", "at": 0.0, **event}, "a").endswith(
+        f"Decided  {text}"
+    )

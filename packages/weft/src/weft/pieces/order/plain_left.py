@@ -126,6 +126,7 @@ def _predict(view: View, predictor: Predictor, before: Floats, number: Floats) -
     rows = before.take(at, axis=0, mode="clip")
     ahead = number - rows[:, FIRST]
     old = (rows[:, SEQ] == seq) & (view.now < rows[:, UNTIL]) & (ahead >= 0.0) & (ahead < AHEAD)
+    old &= rows[:, LENGTH] > view.ran()  # it also counts restarts, which no prediction foresees
     if not old.all():
         rows[~old] = _ask(view, predictor, ~old, number[~old])
     return rows

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from tests.scenarios.drawn import COMMANDS, DrawnScenario, ScenarioStep
 from tests.scenarios.rules_play import RuleViolation
-from weft.app.serve.live import DRAIN, Live, Settings
+from weft.app.serve.live import Live, Settings
 from weft.app.serve.rules import RESERVE, Quotas
 from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Node
@@ -37,7 +37,7 @@ from weft.runtime.loop.job_commands import resume, set_priority, suspend
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.stack.layers import in_order
-from weft.stack.windows import kept_away, read_window
+from weft.stack.windows import DRAIN, kept_away, read_window
 from weft.testing.idle import find_user
 
 SETTLED_S = 1.1  # until a decision that was put off has been made

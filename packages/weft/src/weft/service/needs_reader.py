@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from weft.app.insight.counted_start import in_words
-from weft.app.serve.live import DRAIN, Live
+from weft.app.serve.live import Live
 from weft.core.knowledge.programs import Programs
 from weft.core.model.job import JobId
 from weft.core.plan.reasons import device_word
@@ -19,6 +19,7 @@ from weft.service.needs import Sight, find_needs
 from weft.service.responses.answers import Need
 from weft.service.verdicts import Verdicts
 from weft.service.watchdog import Watchdog
+from weft.stack.windows import DRAIN
 
 FRESH_S = 5.0  # however many ask
 LATELY_S = 86_400.0  # since a job failed

@@ -21,6 +21,8 @@ from weft.frozen import frozen
 
 NUMBER = r"\d+(?:\.\d+)?"
 WRITTEN = re.compile(rf"(~?)([^@=~]+)(?:@({NUMBER})?-({NUMBER})?)?(?:=(.+))?", re.ASCII)
+# Names of windows that no person wrote: drained devices, and those set aside for their faults.
+DRAIN, ASIDE = "drain:", "aside:"
 EXAMPLE = "for example n1@1700000000-1700003600, n1:0,2-3 or n1@-1700003600=nlp"
 
 

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.app.serve.rules import Quotas
@@ -26,6 +27,7 @@ from weft.core.events.event import Decided, Event, Failed, Finished, Started, St
 from weft.core.model.job import JobId, NodeId
 from weft.core.protocols import DeviceHealth, Engine
 from weft.runtime.loop.background import Repeated
+from weft.stack.windows import ASIDE
 
 IN_A_ROW, PEOPLE = 3, 2
 AT_START_S = 60.0
@@ -103,8 +105,13 @@ class BadNodes:
 
 log = logging.getLogger(__name__)
 
-Change = Callable[[Quotas], Awaitable[None]]
-ASIDE = "aside:"  # names of windows that no person wrote
+
+class Change(Protocol):
+    """Sets other rules, and says why."""
+
+    def __call__(self, quotas: Quotas, *, why: str = "") -> Awaitable[None]: ...
+
+
 FAULTS_FILE = "faults.json"
 
 
@@ -132,12 +139,13 @@ class DeviceFaults(_Windows):
 
     async def poll(self) -> None:
         """Set aside what has a new fault; use again what has none after all."""
-        quotas, faults = self._quotas(), dict(self._faults)
+        quotas, faults, news = self._quotas(), dict(self._faults), list[str]()
         for node, devices in self._engine.health.devices.items():
             for device in devices:
                 name = f"{node}:{device.gpu}"
                 if device.fault and faults.get(name) != device.fault:
                     faults[name] = device.fault
+                    news.append(device.fault)
                     quotas = quotas.with_window(f"{ASIDE}{name}", name)
                     log.warning(
                         "gpu=%s set aside: %s; `weft undrain %s` uses it again",
@@ -151,7 +159,7 @@ class DeviceFaults(_Windows):
                     faults.pop(name, None)  # the same again is a new fault
         if faults != self._faults:
             self._keep(faults)
-            await self._change(quotas)
+            await self._change(quotas, why="; ".join(dict.fromkeys(news)))
 
     def forgive(self, node: NodeId) -> None:
         """A person uses it again, whatever is wrong with its devices now."""

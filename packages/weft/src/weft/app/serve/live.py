@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
-from weft.app.serve.bad_devices import ASIDE, BadNodes, DeviceFaults, TakenDevices
+from weft.app.serve.bad_devices import BadNodes, DeviceFaults, TakenDevices
 from weft.app.serve.device_history import DeviceHistory
 from weft.app.serve.idle_jobs import IdleBeside, IdleWatch
 from weft.app.serve.predicting import HintedOrAlike, Refits
@@ -52,6 +52,7 @@ from weft.runtime.loop.leading import Leading
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
 from weft.runtime.sharing.ahead import AheadStarts
 from weft.runtime.sharing.guard import SharingGuard
+from weft.stack.windows import ASIDE, DRAIN
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
@@ -60,7 +61,6 @@ log = logging.getLogger(__name__)
 QUOTA_FILE = "quotas.json"
 # Of `weft serve`; the first with all that the engine sees and can honour.
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
-DRAIN = "drain:"  # names of windows that no person wrote
 
 SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
 
@@ -273,28 +273,28 @@ class Live:
         self.driver.engine.check(job)
         check_job(job, self.driver.node_list.whole)
 
-    async def set_policy(self, policy: Described) -> None:
-        """Decide by another policy from now on."""
+    async def set_policy(self, policy: Described, by: str = "") -> None:
+        """Decide by another policy from now on; `by` is who says so."""
         named = without_wrappers(read_spec("policy", policy))
         check_machines(build("policy", named), self.driver.node_list.whole)
-        await self.driver.set_policy(self.quotas.around(named))
+        await self.driver.set_policy(self.quotas.around(named), by)
 
-    async def set_quotas(self, quotas: Quotas) -> None:
-        """Other rules for tenants from now on; on disk before they hold."""
+    async def set_quotas(self, quotas: Quotas, by: str = "", why: str = "") -> None:
+        """Other rules for tenants from now on; on disk before they hold. `by` is who says so."""
         spec = quotas.around(self.policy)
         build("policy", spec)
         if self.settings.state is not None:
             write_private(self.settings.state / QUOTA_FILE, asdict(quotas))
         self.quotas = quotas
-        await self.driver.set_policy(spec)
+        await self.driver.set_policy(spec, by, why)
 
-    async def drain(self, node: NodeId) -> None:
+    async def drain(self, node: NodeId, by: str = "", why: str = "") -> None:
         """Move every job off a machine and place no more there until a person undrains it."""
-        await self.driver.drain(node)
+        await self.driver.drain(node, by, why)
         if self.sleep_nodes is not None:
             self.sleep_nodes.keep_drained(node)
 
-    async def use_again(self, node: NodeId) -> None:
+    async def use_again(self, node: NodeId, by: str = "") -> None:
         """Use a machine again, with all its devices; one that sleeps, once it has booted."""
         names = [
             name
@@ -305,9 +305,9 @@ class Live:
         self.bad_nodes.forget(node)
         self.device_faults.forgive(node)
         if names:
-            await self.set_quotas(self.quotas.without_windows(*names))
+            await self.set_quotas(self.quotas.without_windows(*names), by)
         if self.sleep_nodes is None or not await self.sleep_nodes.wake(node):
-            await self.driver.undrain(node)
+            await self.driver.undrain(node, by)
 
     async def _watch_nodes(self) -> None:
         """Set machines aside where one job after the other fails at its start."""
@@ -335,7 +335,8 @@ class Live:
     async def _set_aside(self, node: NodeId) -> None:
         why = self.bad_nodes.why(node)
         log.warning("node=%s set aside: %s; `weft undrain %s` uses it again", node, why, node)
-        await self.set_quotas(self.quotas.with_window(f"{ASIDE}{node}", f"~{node}"))
+        quotas = self.quotas.with_window(f"{ASIDE}{node}", f"~{node}")
+        await self.set_quotas(quotas, why=why)
 
 
 def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:

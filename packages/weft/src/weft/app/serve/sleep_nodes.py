@@ -140,7 +140,7 @@ class SleepNodes(Repeated):
             await driver.undrain(node.id)
         turn = sleeper.step(driver.now, driver.scheduler.state)
         for node in turn.sleep:
-            await driver.drain(node.id)
+            await driver.drain(node.id, why="it had nothing to do and sleeps")
         if turn.sleep or turn.wake:
             self._write()
         for nodes, command in ((turn.sleep, self.settings.sleep), (turn.wake, self.settings.wake)):

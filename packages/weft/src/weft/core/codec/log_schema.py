@@ -37,6 +37,10 @@ OLD_NAMES: Mapping[int, Mapping[str, str]] = {4: {new: old for old, new in RENAM
 MAY_GO: Mapping[str, str] = {
     "Measured": "metrics of jobs",
     "Foretold": "forecasts that were shown are not compared with what came",
+    "PolicyChanged.by": "who changed a policy or a rule",
+    "NodeDown.by": "who drained a node",
+    "NodeDown.why": "why a node was drained",
+    "NodeUp.by": "who put a node back into use",
     "PolicyChanged.terms": "what the policy says about itself, which `weft verify` reads",
     "Decided.facts": "the numbers in reasons for waiting",
     "Decided.blockers{}": "the kind of a reason for waiting",

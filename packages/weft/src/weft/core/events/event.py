@@ -292,9 +292,10 @@ class Foretold:
 
 @frozen
 class NodeUp:
-    """A machine came, or came back."""
+    """A machine came, or came back; `by` is who put it back into use."""
 
     node: Node
+    by: str = ""
 
 
 @frozen
@@ -302,11 +303,13 @@ class NodeDown:
     """A machine is gone, with whatever ran on it.
 
     With `drained` it is there but given back: its jobs are asked to leave, and it stays out of
-    use until a NodeUp.
+    use until a NodeUp. `by` is who did that, and `why` in that person's words.
     """
 
     node: NodeId
     drained: bool = False
+    by: str = ""
+    why: str = ""
 
 
 @frozen
@@ -354,12 +357,14 @@ class PolicyChanged:
     said when a service begins or begins again: a log then holds all that its decisions followed
     from. `instead_of` is a policy that failed too often, and `reason` how: no person chose the one
     that decides now. `terms` are the policy's own, without the rules around it; None in old logs.
+    `by` is who changed it or the rules around it, and `reason` then why.
     """
 
     policy: PartSpec
     instead_of: PartSpec | None = None
     reason: str = ""
     terms: PolicyTerms | None = None
+    by: str = ""
 
 
 @frozen

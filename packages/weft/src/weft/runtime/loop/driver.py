@@ -237,18 +237,18 @@ class Driver:
         if not find_record(self.ledger, job).outcome:
             await self.write_down(Cancelled(job))
 
-    async def drain(self, node: NodeId) -> None:
+    async def drain(self, node: NodeId, by: str = "", why: str = "") -> None:
         """Move every job off `node` and give it no more, until `undrain`."""
         self.node_list.find(node)
-        await self.write_down(NodeDown(node, drained=True))
+        await self.write_down(NodeDown(node, drained=True, by=by, why=why))
 
-    async def undrain(self, node: NodeId) -> None:
+    async def undrain(self, node: NodeId, by: str = "") -> None:
         """Use `node` again."""
-        await self.write_down(NodeUp(self.node_list.find(node)))
+        await self.write_down(NodeUp(self.node_list.find(node), by))
 
-    async def set_policy(self, policy: Described) -> None:
+    async def set_policy(self, policy: Described, by: str = "", why: str = "") -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        await self.write_down(PolicyChanged(self._admit(policy)))
+        await self.write_down(PolicyChanged(self._admit(policy), reason=why, by=by))
 
     def _admit(self, policy: Described) -> PartSpec:
         return admit_policy(policy, self.engine.supports, self.scheduler.knowledge.predictor)

@@ -106,6 +106,20 @@ class JobRecord:
     def restarts(self) -> int:
         return max(self.starts - 1, 0)
 
+    @property
+    def speed(self) -> float | None:
+        """Samples per second."""
+        step, batch = self.report.step_s, self.report.batch
+        return batch / step if step and batch else self.report.updates_per_s
+
+    @property
+    def goodput(self) -> float | None:
+        """Useful samples per second: steps worth of the initial batch."""
+        step, gain = self.report.step_s, self.report.gain
+        if step and gain and self.job.batch:
+            return gain * self.job.batch.init / step
+        return self.report.goodput or self.speed
+
     def lasted(self, at: float, attempt: int) -> bool:
         """True if the running attempt has kept its agent for a good while."""
         return self.running == attempt and at - self.gpu_s.since >= LASTED_S
@@ -116,7 +130,8 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     `live` are those in memory: active ones, with their tenants in `active`; ended ones that may
     still leave their devices, in `leaving`; and those in `done`, which the store is to take.
-    `touched` are the active ones that ran or are suspended.
+    `touched` are the active ones that ran or are suspended. `changed` is called with each record
+    that takes the place of another, and the other.
     """
 
     def __init__(
@@ -131,6 +146,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self.ended: EndedJobs = EndedInMemory() if ended is None else ended
         self._counts: Counter[tuple[str, str]] = Counter()
         self.following = following  # the number of the next job
+        self.changed: Callable[[JobRecord | None, JobRecord], None] = lambda *_: None
         for record in _numbered([*records]):
             self._take(record)
             self.following = max(self.following, record.number + 1)
@@ -246,7 +262,8 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def add(self, job: Job, at: float) -> None:
         """A job that was submitted after all others."""
-        self._take(JobRecord(job, at, number=self.following))
+        self._take(record := JobRecord(job, at, number=self.following))
+        self.changed(None, record)
         self.following += 1
 
     def changing(self, job: JobId) -> JobRecord | None:
@@ -255,8 +272,10 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def set(self, job: JobId, /, **changes: Any) -> None:
         """Change fields of the record of a job that is in memory."""
-        self.live[job] = record = replace(self.live[job], **changes)
+        was = self.live[job]
+        self.live[job] = record = replace(was, **changes)
         self._note_touched(record)
+        self.changed(was, record)
 
     def end(self, job: JobId) -> None:
         """A job has ended, as its record says; it may still be leaving its devices."""

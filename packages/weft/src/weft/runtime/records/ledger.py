@@ -22,6 +22,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.core.stops import Rung
+from weft.runtime.records.cluster_history import ClusterHistory, Measure
 from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.idle_jobs import NOTICED, UNUSED, IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
@@ -107,6 +108,8 @@ class Ledger:
         self.tallies = Tallies()
         self.entitlement = Entitlement()
         self.kinds: dict[NodeId, str] = {}  # of nodes
+        self.history = ClusterHistory()
+        self.jobs.changed = self.history.follow
         self._wanted: dict[str, float] = {}
         for record in self.jobs.live.values():
             if not record.outcome and record.suspended is None:
@@ -342,6 +345,9 @@ class Ledger:
         )
         self._turn(job, at, on)
         self.tallies.started(job, at, None if record.starts else at - record.submitted)
+        if not record.starts:
+            self.history.count((record.job.tenant, ""), Measure.STARTED)
+            self.history.count((record.job.tenant, ""), Measure.WAITED, at - record.submitted)
         if record.starts:
             self.usage.restarted(record.job.tenant, at)
 
@@ -360,6 +366,7 @@ class Ledger:
             how, (last, times) = failure_class(event), record.alike
             early = bool(how) and at - record.gpu_s.since < EARLY_S
             self._set(job, alike=(how, times + 1 if how == last else 1) if early else ("", 0))
+            self.history.count((record.job.tenant, ""), Measure.FAILED)
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 

@@ -80,6 +80,7 @@ class Recovered:
 
         With those that follow it: `settle` once all of a turn are noted.
         """
+        self.ledger.history.fold(at, event)
         self.ledger.entitlement.pass_to(at, event)
         self.ledger.fold(at, event)
         if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
@@ -272,6 +273,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "shares": back.ledger.usage.windows.save(),
         "tallies": back.ledger.tallies.save(),
         "kinds": dict(back.ledger.kinds),
+        "past": back.ledger.history.save(),
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
@@ -325,6 +327,10 @@ def melt(
     ledger.kinds = {NodeId(node): kind for node, kind in head.get("kinds", nodes).items()}
     if "tallies" in head:
         ledger.tallies.load(head["tallies"])
+    if "past" in head:
+        ledger.history.load(head["past"])
+    if ledger.history.begun is None:
+        ledger.history.begin_with(head["at"], records.values(), scheduler.state.cluster.nodes)
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 

@@ -54,6 +54,11 @@ class Caller:
         """True if all tenants' jobs are visible."""
         return self.admin or self.tenant == EVERY
 
+    @property
+    def word(self) -> str:
+        """The name that others read later beside what was done."""
+        return self.name or ("an admin" if self.admin else self.tenant)
+
     def sees(self, job: Job) -> bool:
         """True if a job may be read."""
         return self.everywhere or job.tenant == self.tenant

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
 
-from weft.app.serve.bad_devices import ASIDE
 from weft.app.serve.live import Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
@@ -30,7 +29,7 @@ from weft.service.responses.job_row import (
     StateWord,
     measurements_of,
 )
-from weft.stack.windows import ReservedWindow, read_window
+from weft.stack.windows import ASIDE, ReservedWindow, read_window
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
 
@@ -166,8 +165,8 @@ def row_fields(driver: Driver, status: JobStatus) -> dict[str, Any]:
         "attempt": record.attempt,
         "progress": progress_of(record, status.state),
         "batch": batch_of(record),
-        "goodput": goodput_of(record) if moves else None,
-        "speed": speed_of(record) if moves else None,
+        "goodput": record.goodput if moves else None,
+        "speed": record.speed if moves else None,
         "gpu_seconds": record.gpu_s.at(driver.now),
         "app": job.app,
     }
@@ -275,17 +274,3 @@ def batch_of(record: JobRecord) -> float | None:
     if on is not None and on.batch is not None:
         return float(on.batch.per_gpu * on.batch.accumulate * on.gpus)
     return float(job.batch.init) if job.batch else None
-
-
-def speed_of(record: JobRecord) -> float | None:
-    """Samples per second."""
-    step, batch = record.report.step_s, record.report.batch
-    return batch / step if step and batch else record.report.updates_per_s
-
-
-def goodput_of(record: JobRecord) -> float | None:
-    """Useful samples per second: steps worth of the initial batch."""
-    step, gain = record.report.step_s, record.report.gain
-    if step and gain and record.job.batch:
-        return gain * record.job.batch.init / step
-    return record.report.goodput or speed_of(record)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from weft.service.routes.cluster import cluster, events, health, metrics, needs, timeline, what_if
+from weft.service.routes.cluster import (
+    cluster,
+    events,
+    health,
+    history,
+    metrics,
+    needs,
+    timeline,
+    what_if,
+)
 from weft.service.routes.jobs import (
     artifacts,
     batches,
@@ -42,6 +51,7 @@ API: tuple[APIRouter, ...] = (
     needs.router,
     events.router,
     timeline.router,
+    history.router,
     accounting.router,
     admin.router,
     reservations.router,

@@ -96,6 +96,7 @@ def drain(
     when_done: Annotated[
         bool, typer.Option("--when-done", help="Let the jobs there run to their end.")
     ] = False,
+    why: Annotated[str, typer.Option("--why", help="Say why, for those who ask later.")] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Move every job off a machine and place no more there.
@@ -109,7 +110,7 @@ def drain(
     if when_done:
         text = f"{node} gets no more jobs; the jobs there run to their end"
     name, _, gpus = node.partition(":")
-    _tell(name, "drain", text, as_json=as_json, gpus=gpus, when_done=when_done)
+    _tell(name, "drain", text, as_json=as_json, gpus=gpus, when_done=when_done, why=why)
 
 
 def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
@@ -118,10 +119,17 @@ def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
 
 
 def _tell(
-    node: str, what: str, text: str, *, as_json: bool, gpus: str = "", when_done: bool = False
+    node: str,
+    what: str,
+    text: str,
+    *,
+    as_json: bool,
+    gpus: str = "",
+    when_done: bool = False,
+    why: str = "",
 ) -> None:
     with user_errors():
-        options = {"gpus": gpus, "when_done": "true" * when_done}
+        options = {"gpus": gpus, "when_done": "true" * when_done, "why": why}
         chosen = {name: value for name, value in options.items() if value}
         query = urlencode(chosen, errors=ANY_TEXT)
         answer = ServiceClient().post(

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from weft.app.catalogue import read_entries
-from weft.app.serve.live import DRAIN
 from weft.core.errors import UnknownName
 from weft.core.model.cluster import CPU
 from weft.core.model.job import NodeId
@@ -26,7 +25,7 @@ from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.access.trust import trust_warnings
 from weft.service.context import PREFIX, PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.replies import HttpProblem, Json
-from weft.service.jobs.job_view import goodput_of, node_answers
+from weft.service.jobs.job_view import node_answers
 from weft.service.requests.fields import RequestBody
 from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
 from weft.service.responses.answers import (
@@ -40,7 +39,7 @@ from weft.service.responses.answers import (
 from weft.service.responses.job_row import GpuHealth, GpuSeries, NodeDevices
 from weft.service.responses.watch import PolicyEntries, PolicyEntry
 from weft.service.routes.people.reservations import check_devices
-from weft.stack.windows import read_window
+from weft.stack.windows import DRAIN, read_window
 
 router = APIRouter(prefix=PREFIX, tags=["cluster"], responses=PROBLEMS)
 
@@ -64,7 +63,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
     counts.update(count_words(jobs, words, whose))
     running = (j for j, word in words.items() if word == "running")
     mine = (jobs.live[j] for j in running if whose in (ALL, jobs.active[j]))
-    useful = sum((goodput_of(record) or 0.0 for record in mine), 0.0)
+    useful = sum((record.goodput or 0.0 for record in mine), 0.0)
     kinds = {
         kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()
@@ -114,32 +113,33 @@ async def devices(
 async def drain(
     node_id: str,
     service: Service,
-    who: Admin,  # noqa: ARG001 - admins only
+    who: Admin,
     gpus: Annotated[str, Query(max_length=200, pattern=r"^[0-9,-]*$")] = "",
     when_done: bool = False,
+    why: Annotated[str, Query(max_length=200)] = "",
 ) -> Json:
     """Move every job off a machine and place no more there; with `gpus=0,2-3`, only off those.
 
-    With `when_done` jobs that are there run to their end.
+    With `when_done` jobs that are there run to their end. `why` is for those who ask later.
     """
     node = _node(service, node_id)
     if not gpus and not when_done:
-        await service.live.drain(node)
+        await service.live.drain(node, who.word, why)
         return Json(Done(done=f"node {node_id} is drained"))
     devices = f"{node_id}:{gpus}" if gpus else node_id
     check_devices(service, devices)
     window = read_window(devices, f"{'~' * when_done}{devices}")
     rules = service.live.quotas.with_window(f"{DRAIN}{devices}", window.text)
-    await service.live.set_quotas(rules)
+    await service.live.set_quotas(rules, who.word, why)
     how = "drained when its jobs have ended" if when_done else "drained"
     return Json(Done(done=f"{devices} is {how}"))
 
 
 @router.post("/nodes/{node_id}/undrain", response_model=Done)
-async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+async def undrain(node_id: str, service: Service, who: Admin) -> Json:
     """Put a machine that was drained or set aside back into service, with all its devices."""
     node = _node(service, node_id)
-    await service.live.use_again(node)
+    await service.live.use_again(node, who.word)
     return Json(Done(done=f"node {node_id} is in use"))
 
 
@@ -168,10 +168,10 @@ async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
 
 
 @router.put("/policy", response_model=PolicyAnswer)
-async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
+async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:
     """Use another policy from now on; running jobs keep their devices until it decides."""
     try:
-        await service.live.set_policy(describe_policy(body.policy))
+        await service.live.set_policy(describe_policy(body.policy), who.word)
     except UnknownName as error:
         raise HttpProblem(422, error.what, error.hint, "policy") from error
     return Json(_policy(service))

@@ -16,7 +16,7 @@ from weft.runtime.records.status import count_words, words_but_pending
 from weft.service.access.redaction import mask, secrets_of
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.replies import HttpProblem
-from weft.service.jobs.job_view import JobView, goodput_of
+from weft.service.jobs.job_view import JobView
 from weft.service.needs import count_needs
 from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
 
@@ -101,7 +101,7 @@ def _lines(service: Context) -> Iterator[str]:
             "gauge",
             "Useful samples per second of all running jobs that report.",
             sum(
-                goodput_of(record) or 0.0
+                record.goodput or 0.0
                 for record in driver.ledger.jobs.live.values()
                 if record.running
             ),

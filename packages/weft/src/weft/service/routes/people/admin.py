@@ -128,7 +128,7 @@ async def quotas(service: Service, who: Admin) -> Json:  # noqa: ARG001
 
 
 @router.put("/quotas", response_model=QuotaAnswer)
-async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # noqa: ARG001
+async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:
     """Replace the rules. Limits do not stop running jobs; owners take back their own GPUs."""
     rules = replace(
         service.live.quotas,
@@ -140,7 +140,7 @@ async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # 
         half_life_s=body.half_life_s,
         min_run_s=body.min_run_s,
     )
-    await service.live.set_quotas(rules)
+    await service.live.set_quotas(rules, who.word)
     return Json(_quotas(service))
 
 

@@ -54,7 +54,7 @@ async def reservations(service: Service, who: Anyone) -> Json:
 
 
 @router.put("/reservations/{name}", response_model=Reservation)
-async def reserve(name: Name, body: AskReservation, service: Service, who: Admin) -> Json:  # noqa: ARG001
+async def reserve(name: Name, body: AskReservation, service: Service, who: Admin) -> Json:
     """Reserve devices from now or from later; jobs still there are stopped when it begins.
 
     A job that says how long it takes is not placed there unless it ends before.
@@ -69,17 +69,17 @@ async def reserve(name: Name, body: AskReservation, service: Service, who: Admin
     window = read_window(name, f"{soft}{'+'.join(body.nodes)}{when}{whose}")
     if window.end <= now:
         raise HttpProblem(422, "it is over already", "choose an end that comes", "end")
-    await service.live.set_quotas(service.live.quotas.with_window(name, window.text))
+    await service.live.set_quotas(service.live.quotas.with_window(name, window.text), who.word)
     return Json(_answer(window, now, tenant=window.tenant))
 
 
 @router.delete("/reservations/{name}", response_model=Done)
-async def remove_reservation(name: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+async def remove_reservation(name: str, service: Service, who: Admin) -> Json:
     """Remove a reservation; all jobs may use its devices again."""
     rules = service.live.quotas
     if name not in rules.windows:
         raise UnknownName.among("reservation", name[:64], rules.windows, "weft reserve list")
-    await service.live.set_quotas(rules.without_windows(name))
+    await service.live.set_quotas(rules.without_windows(name), who.word)
     return Json(Done(done=f"reservation {name} is removed"))
 
 

@@ -1,7 +1,7 @@
 // Charts by uPlot, which is loaded when the first one is drawn.
 import { token } from "./colours.js";
 import { clock, number, timeMarks } from "./format.js";
-import { html, useEffect, useRef, useState } from "./lib.js";
+import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { useTheme } from "./theme.js";
 
 let loading = null;
@@ -32,7 +32,54 @@ const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of w
 export const lineColour = (i) => LINES[i % LINES.length];
 export const lineDash = (i) => (i < LINES.length ? undefined : [6, 4]); // its colour is another's
 
+const LEAST_DRAG = 6; // pixels
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
+
+/** Columns on top of each other, the sum of all first, so that each is painted over by those below it. */
+export function stacked([xs, ...columns]) {
+  const sums = [];
+  for (const ys of columns) sums.push(ys.map((y, i) => (y ?? 0) + (sums.at(-1)?.[i] ?? 0)));
+  return [xs, ...sums.reverse()];
+}
+
+/** Slanted lines, for what is not there. */
+function hatched(context) {
+  const tile = Object.assign(document.createElement("canvas"), { width: 8, height: 8 });
+  const pen = tile.getContext("2d");
+  pen.fillStyle = token("panel");
+  pen.fillRect(0, 0, 8, 8);
+  pen.strokeStyle = token("line-strong");
+  pen.lineWidth = 2;
+  for (const at of [-8, 0, 8]) {
+    pen.moveTo(at, 8);
+    pen.lineTo(at + 8, 0);
+  }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+/** Marks above the lines of a chart: a tick each, which some prolong across it. */
+function drawMarks({ ctx, bbox, valToPos }, marks) {
+  const ratio = window.devicePixelRatio;
+  ctx.save();
+  for (const { at, tone, size, wide, line } of marks) {
+    const x = valToPos(at, "x", true);
+    if (!(x >= bbox.left && x <= bbox.left + bbox.width)) continue;
+    ctx.strokeStyle = token(tone);
+    ctx.lineWidth = (wide ? 3 : 1) * ratio;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top - (1 + 6 * size) * ratio);
+    ctx.lineTo(x, bbox.top);
+    ctx.stroke();
+    if (!line) continue;
+    ctx.lineWidth = ratio;
+    ctx.setLineDash([4, 3]);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+  ctx.restore();
+}
 
 export const aboveZero = ([xs, ...columns]) => [
   xs,
@@ -41,6 +88,8 @@ export const aboveZero = ([xs, ...columns]) => [
 
 /**
  * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
+ * With `stack` the columns lie on top of each other, the first below; `hatch` makes one look absent. `marks` are `{at, tone, size, wide, line}`, `zoom` is called
+ * with the ends of what was dragged over, and `pointed` with the place of the value below the pointer, or null.
  * With `whole` the axis has whole numbers alone, with `log` it is logarithmic and leaves out what is not above 0. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
  */
 export function Chart({
@@ -56,14 +105,26 @@ export function Chart({
   whole = false,
   zero = false,
   log = false,
+  stack = false,
+  points = false,
+  marks = [],
+  zoom,
+  pointed,
 }) {
   const box = useRef(null),
     plot = useRef(null);
   const themed = useTheme();
   const [error, setError] = useState(null);
-  const latest = useRef(data);
-  if (log) data = aboveZero(data);
-  latest.current = data; // more may have come by the time that the chart is loaded
+  const latest = useRef({});
+  if (stack) series = [...series].reverse();
+  const [own, lines] = useMemo(
+    () => [
+      stack ? [data[0], ...data.slice(1).reverse()] : data,
+      log ? aboveZero(data) : stack ? stacked(data) : data,
+    ],
+    [data, log, stack],
+  );
+  latest.current = { own, lines, marks, zoom, pointed }; // more may have come by the time that the chart is loaded
   const early = time && data[0].length < 2; // of a single moment uPlot shows years
   const shape = JSON.stringify([
     early,
@@ -74,6 +135,7 @@ export function Chart({
     yLabel,
     range,
     log,
+    stack,
     themed,
   ]);
   useEffect(() => {
@@ -100,7 +162,23 @@ export function Chart({
           live: true,
           markers: { dash: (_, i) => (series[i - 1]?.dash ? "dashed" : "solid") },
         },
-        cursor: { y: false, points: { size: 6 } },
+        cursor: {
+          y: false,
+          points: { size: 6 },
+          ...(zoom ? { drag: { x: true, y: false, setScale: false } } : {}),
+        },
+        hooks: {
+          draw: [(u) => drawMarks(u, latest.current.marks)],
+          setCursor: [(u) => latest.current.pointed?.(u.cursor.idx ?? null)],
+          setSelect: [
+            (u) => {
+              const { left, width } = u.select;
+              if (!latest.current.zoom || width < LEAST_DRAG) return;
+              latest.current.zoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+              u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+            },
+          ],
+        },
         scales: {
           x: { time },
           ...(log ? { y: { distr: 3 } } : range || zero ? { y: { range: range || fromZero } } : {}),
@@ -143,14 +221,17 @@ export function Chart({
             dash: line.dash,
             scale: line.scale || "y",
             spanGaps: Boolean(line.span),
-            fill: line.fill,
-            points: { show: false },
+            fill: line.hatch ? (u) => hatched(u.ctx) : line.fill,
+            points: points ? { show: true, size: 4, fill: line.colour } : { show: false },
             paths: line.step ? Plot.paths.stepped({ align: 1 }) : undefined,
-            value: (_, value) => (value == null ? "" : format(value)),
+            value: (_, value, at, place) => {
+              const shown = place == null ? null : latest.current.own[at][place];
+              return shown == null ? "" : format(shown);
+            },
           })),
         ],
       };
-      plot.current = new Plot(options, latest.current, box.current);
+      plot.current = new Plot(options, latest.current.lines, box.current);
       watcher = new ResizeObserver(([entry]) =>
         plot.current?.setSize({
           width: Math.max(Math.floor(entry.contentRect.width), 120),
@@ -167,8 +248,8 @@ export function Chart({
     };
   }, [shape]);
   useEffect(() => {
-    plot.current?.setData(data);
-  }, [data]);
+    plot.current?.setData(lines);
+  }, [lines, marks]);
   if (error) return html`<p class="dim">${error.message}</p>`;
   if (early) return html`<p class="dim">Not enough data to draw yet.</p>`;
   return html`<div class="chart" ref=${box} role="img" aria-label=${describe}></div>`;

@@ -11,6 +11,7 @@ import { useTheme } from "../theme.js";
 import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 import { Needs } from "./needs.js";
+import { OverTime } from "./over_time.js";
 
 const LOOKED_MS = 350;
 const PAINTS = [
@@ -38,7 +39,7 @@ export function ClusterView({ route }) {
   const waiting = [...store.jobs.values()].filter((job) => WAITING.has(job.state));
   return html`
     <${Needs} />
-    <div class="columns">
+    <div class="columns totals-first">
       <div class="stack">
         <${Panel} title=${`${theDevice()}s`} level=1 end=${html`
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
@@ -46,6 +47,7 @@ export function ClusterView({ route }) {
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machines yet">The engine has reported none.<//>`}
           <${Legend} paint=${paint} />
         <//>
+        <${Later} title="Over time"><${OverTime} route=${route} /><//>
         <${Later} title="Stream"><${Stream} route=${route} /><//>
       </div>
       <aside class="stack">

@@ -173,3 +173,18 @@ def test_a_job_that_waits_within_its_quota_or_failed_once_needs_no_one() -> None
     suspended = record("b", said="over", blocker=Blocker.QUOTA, suspended="ann")
 
     assert find_needs(Sight(0.0, [waits, suspended, record("c", failures=1)])) == []
+
+
+def test_a_failure_is_let_go_when_a_job_of_that_name_runs_again_or_has_succeeded() -> None:
+    failed = replace(record("a"), outcome="failed", ended=50.0, reason="exit code 1")
+    again = replace(record("a"), submitted=60.0)
+    waits, runs = again, replace(again, running=1)
+    well = replace(again, outcome="succeeded", ended=70.0)
+    earlier = replace(runs, submitted=40.0)  # beside it, and not after it
+
+    def listed(**more: Any) -> list[str]:
+        return [need.kind for need in find_needs(Sight(100.0, failed=[failed], **more))]
+
+    assert listed() == listed(active=[waits]) == listed(active=[earlier]) == ["failed"]
+    assert listed(active=[runs]) == listed(succeeded=[well]) == []
+    assert listed(active=[replace(runs, job=replace(runs.job, tenant="vision"))]) == ["failed"]

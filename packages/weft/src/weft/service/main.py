@@ -42,6 +42,7 @@ from weft.service.http.replies import prepare_writers
 from weft.service.jobs.applied_jobs import AppliedJobs
 from weft.service.jobs.searches import Searches
 from weft.service.notify.mail import MailServer
+from weft.service.notify.needs_notices import NeedsNotices
 from weft.service.notify.webhooks import Hooks
 from weft.service.routes import API, ROOT
 from weft.service.routes.cluster import health
@@ -80,7 +81,9 @@ def create_app(settings: Settings) -> FastAPI:
         for warning in trust_warnings(live, tokens):
             log.warning("%s", warning)
         hooks.open(live.driver)
-        beside = [*filter(None, (AppliedJobs.of(service), Searches.of(service)))]
+        notices = NeedsNotices(hooks, service.needs)
+        notices.open()
+        beside = [*filter(None, (notices, AppliedJobs.of(service), Searches.of(service)))]
         app.state.context = service
         service.begin_tasks()
         preparing = asyncio.create_task(service.read(partial(prepare_writers, _answers())))

@@ -61,8 +61,9 @@ Group = tuple[NeedKind, str, str, str]  # with tenant, user, and sweep or name
 class Sight:
     """The state of the service at an instant.
 
-    `active` are jobs that have not ended, `failed` those that failed lately. What is said of jobs
-    that use no GPU, wait for memory, or are slower than promised is in `idle`, `memory` and `slow`.
+    `active` are jobs that have not ended, `failed` and `succeeded` those that did so lately. What
+    is said of jobs that use no GPU, wait for memory, or are slower than promised is in `idle`,
+    `memory` and `slow`.
     `drained` are nodes that a person drained, `asleep` those that only sleep.
     """
 
@@ -78,6 +79,7 @@ class Sight:
     asleep: Set[str] = frozenset()
     verdict: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, PartCheck] = field(default_factory=dict)
+    succeeded: Iterable[JobRecord] = ()
 
 
 def find_needs(sight: Sight) -> list[Need]:
@@ -86,12 +88,25 @@ def find_needs(sight: Sight) -> list[Need]:
     for record in sight.active:
         if (kind := kind_of(sight, record)) is not None:
             groups[_group(kind, record)].append(record)
+    again = ran_again(sight)
     for record in sight.failed:
-        groups[_group("failed", record)].append(record)
+        group = _group("failed", record)
+        if (record.ended or 0.0) >= again.get(group, 0.0):
+            groups[group].append(record)
     needs = [*_of_service(sight), *_of_nodes(sight)]
     last = sorted(groups.items(), key=lambda group: -_time(group[1][-1]))
     needs += [_of_jobs(sight, group, records) for group, records in last]
     return sorted(needs, key=lambda need: KINDS.index(need.kind))
+
+
+def ran_again(sight: Sight) -> dict[Group, float]:
+    """Return when the last job that runs or succeeded was submitted, by group: it is mended."""
+    last: dict[Group, float] = {}
+    for record in (*sight.active, *sight.succeeded):
+        if record.running is not None or record.outcome:
+            group = _group("failed", record)
+            last[group] = max(last.get(group, 0.0), record.submitted)
+    return last
 
 
 def choose(needs: Iterable[Need], tenant: str | None) -> Needs:

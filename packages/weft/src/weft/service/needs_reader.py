@@ -49,8 +49,11 @@ class NeedsReader:
     async def _collect(self) -> Sight:
         live, driver = self._live, self._live.driver
         jobs, idle = driver.ledger.jobs, driver.ledger.idle.idle
-        read = jobs.ended_since(driver.now - LATELY_S, "failed", MOST_FAILED)
-        failed = await asyncio.to_thread(read)
+        since = driver.now - LATELY_S
+        failed, succeeded = [
+            await asyncio.to_thread(jobs.ended_since(since, outcome, MOST_FAILED))
+            for outcome in ("failed", "succeeded")
+        ]
         active = [jobs.live[job] for job in jobs.active]
         running = [record for record in active if record.running is not None]
         device = device_word(node.kind for node, _ in driver.nodes())
@@ -69,6 +72,7 @@ class NeedsReader:
             asleep=set() if live.sleep_nodes is None else live.sleep_nodes.away,
             verdict=self._verdicts.last or {},
             checks=self._watchdog.checks(),
+            succeeded=succeeded,
         )
 
 

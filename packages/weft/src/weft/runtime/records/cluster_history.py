@@ -267,7 +267,7 @@ class ClusterHistory:
             self.out.pop(mark.about, None)
 
     def _count_capacity(self) -> None:
-        """Count all GPUs of each kind, and those out of use: gone, drained, or kept for no tenant."""
+        """Count the GPUs of each kind and those out of use: gone, drained, kept for no tenant."""
         kept = [w for w in self._windows if not w.tenant and w.holds(self.at)]
         ends = [t for w in self._windows for t in (w.start, w.end) if t > self.at]
         self._turns_at, self._stale = min(ends, default=inf), False

@@ -16,9 +16,9 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from pathlib import Path
@@ -144,7 +144,8 @@ MOST_HOOKS = 32
 class Hook:
     """One receiver; empty `tenant` and `states` mean all. `seq` is the last event that was sent.
 
-    One `on_request` is notified of jobs that ask for it alone: of their ends without `states`.
+    One `on_request` is notified of jobs that ask for it alone: of their ends without `states`. One
+    for `needs` is notified of what needs a person instead; `told` is what it was sent, and when.
     """
 
     id: str
@@ -156,6 +157,8 @@ class Hook:
     seq: int = 0
     format: Format = "weft"
     on_request: bool = False
+    needs: bool = False
+    told: Mapping[str, float] = field(default_factory=dict)
 
     def serves(self, job: Job, way: str) -> bool:
         """True if a job that asks for this way of being notified is heard here."""
@@ -170,7 +173,7 @@ class Hooks:
 
     def __init__(self, path: Path | None, mail: MailServer | None = None) -> None:
         self._path = path
-        self._mail = mail
+        self.mail = mail
         rows = read_private(path) if path is not None else None
         self._hooks = _read(path, rows) if rows is not None else {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -205,16 +208,22 @@ class Hooks:
         format: Format = "weft",
         *,
         on_request: bool = False,
+        needs: bool = False,
     ) -> Hook:
         """Notify `url` from now on; an address that begins with `mailto:` gets mail."""
         if url.startswith(SCHEME):
             format = "mail"
         self._check(url, format)
+        if needs and (states or on_request or (format == "mail" and not reaches(url, ""))):
+            raise InvalidConfig(
+                "a receiver of what needs a person is not about single jobs or their users",
+                hint="leave out states, on-request and {user}",
+            )
         if len(self._hooks) >= MOST_HOOKS:
             raise InvalidConfig(f"there are {MOST_HOOKS} webhooks already", hint="remove one")
         seq = self._driver.seq if self._driver is not None else 0
         secret = secret or secrets.token_urlsafe(32)
-        terms = (tenant, states, time.time(), seq, format, on_request)
+        terms = (tenant, states, time.time(), seq, format, on_request, needs)
         hook = Hook(secrets.token_hex(4), url, secret, *terms)
         self._keep({**self._hooks, hook.id: hook})
         self._begin(hook.id)
@@ -227,8 +236,20 @@ class Hooks:
             task.cancel()
         self._keep({name: other for name, other in self._hooks.items() if name != hook})
 
+    def note_told(self, hook: str, told: Mapping[str, float]) -> None:
+        """Keep what a receiver was sent of what needs a person."""
+        if hook in self._hooks:
+            known = self._hooks[hook].told
+            self._hooks[hook] = replace(self._hooks[hook], told=told)
+            if known.keys() != told.keys():
+                self._keep(self._hooks)
+
+    def note_failure(self, hook: Hook, why: str) -> None:
+        """Say that a message about what needs a person did not arrive."""
+        log.warning("webhook=%s needs not sent: %s", hook.id, why)
+
     def _begin(self, hook: str) -> None:
-        if self._driver is not None:
+        if self._driver is not None and not self._hooks[hook].needs:
             self._tasks[hook] = asyncio.create_task(self._follow(self._driver, hook))
 
     async def _follow(self, driver: Driver, name: str) -> None:
@@ -261,7 +282,7 @@ class Hooks:
         if not url.startswith(SCHEME):
             raise InvalidConfig(f"{url[:100]!r} is no mail address", hint="mailto:ann@example.org")
         addresses(url)
-        if self._mail is None:
+        if self.mail is None:
             raise InvalidConfig(
                 "there is no mail server", hint="start the service with --smtp and --mail-from"
             )
@@ -271,10 +292,10 @@ class Hooks:
             return send(hook, seq, as_slack(change))
         if hook.format == "weft":
             return send(hook, seq, as_json(seq, at, change))
-        if self._mail is None:
+        if self.mail is None:
             return "the service was started without --smtp"
-        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url, change.owner))
-        return self._mail.send(mail)
+        mail = as_mail(seq, at, change, self.mail.sender, addresses(hook.url, change.owner))
+        return self.mail.send(mail)
 
     def _keep(self, hooks: dict[str, Hook]) -> None:
         if self._path is not None and (hooks or self._path.exists()):
@@ -363,9 +384,9 @@ def as_json(seq: int, at: float, change: StateChange) -> bytes:
 def as_slack(change: StateChange) -> bytes:
     """Return the message as one line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
-    name = f"*{_escape(change.job.name)}* {_verb(change)} {change.state}"
-    reason = f": {_escape(change.reason)}" if change.reason else ""
-    text = f"{sign} {name}{reason} (`{_escape(change.job.id)}`, {_escape(change.job.tenant)})"
+    name = f"*{escape(change.job.name)}* {_verb(change)} {change.state}"
+    reason = f": {escape(change.reason)}" if change.reason else ""
+    text = f"{sign} {name}{reason} (`{escape(change.job.id)}`, {escape(change.job.tenant)})"
     return json.dumps({"text": text[:LONGEST]}).encode()
 
 
@@ -395,6 +416,6 @@ def _verb(change: StateChange) -> str:
     return "has" if change.state in ("succeeded", "failed") else "is"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that Slack shows as it is, without mentioning anyone."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

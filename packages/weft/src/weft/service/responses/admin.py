@@ -122,7 +122,7 @@ class VerdictAnswer:
 class HookAnswer:
     """The address to which state changes are sent; the secret is not shown.
 
-    `on_request`: only those of jobs that ask for it.
+    `on_request`: only those of jobs that ask for it; `needs`: what needs a person instead.
     """
 
     id: str
@@ -132,6 +132,7 @@ class HookAnswer:
     created: float
     format: Literal["weft", "slack", "mail"]
     on_request: bool = False
+    needs: bool = False
 
 
 @frozen_by_name

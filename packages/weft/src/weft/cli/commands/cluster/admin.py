@@ -177,13 +177,20 @@ def add(
         bool,
         typer.Option("--on-request", help="Only the ends of jobs that ask for it: --notify mail."),
     ] = False,
+    needs: Annotated[
+        bool,
+        typer.Option(
+            "--needs", help="What needs a person, each once with its next step, not jobs' states."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Notify URL of state changes from now on; messages are signed with the secret shown here."""
     with user_errors():
         body = {"url": url, "tenant": tenant or None, "states": state or [], "format": form}
-        made = ServiceClient().post(NewHook, "/webhooks", {**body, "on_request": on_request})
+        more = {"on_request": on_request, "needs": needs}
+        made = ServiceClient().post(NewHook, "/webhooks", {**body, **more})
     if as_json:
         print_json(made)
     elif quiet:

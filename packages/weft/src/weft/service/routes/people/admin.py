@@ -79,7 +79,8 @@ class AskHook(RequestBody):
 
     `format` is `weft` (signed JSON) or `slack` (one line, for Slack and compatible chats); an
     address that begins with `mailto:` gets mail. One `on_request` is notified of jobs that ask for
-    it by `notify`, and of their ends where no states are given.
+    it by `notify`, and of their ends where no states are given. One for `needs` is notified of
+    what needs a person instead, each once, with its next step.
     """
 
     url: Annotated[str, Field(min_length=8, max_length=2000)]
@@ -88,6 +89,7 @@ class AskHook(RequestBody):
     states: Annotated[list[StateWord], Field(max_length=10)] = Field(default_factory=list)
     secret: Annotated[str, Field(min_length=16, max_length=200)] | None = None
     on_request: bool = False
+    needs: bool = False
 
 
 @router.get("/tokens", response_model=TokenList)
@@ -155,7 +157,7 @@ async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  
     """Notify an address of state changes from now on; messages are signed with the secret."""
     states = tuple(dict.fromkeys(body.states))
     terms = (body.tenant or "", states, body.secret or "", body.format)
-    hook = service.hooks.add(body.url, *terms, on_request=body.on_request)
+    hook = service.hooks.add(body.url, *terms, on_request=body.on_request, needs=body.needs)
     return Json(NewHook(**_public(hook), secret=hook.secret), status_code=201)
 
 
@@ -175,6 +177,7 @@ def _public(hook: Hook) -> dict[str, Any]:
         "created": hook.created,
         "format": hook.format,
         "on_request": hook.on_request,
+        "needs": hook.needs,
     }
 
 

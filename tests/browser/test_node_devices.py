@@ -7,6 +7,7 @@ from reading it up to the page is as with a real one, in a service of its own pr
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -171,15 +172,27 @@ def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open)
         page.get_by_role("button", name="Go back").click()
         assert _state(client, node, admin) == "up"  # asked, and nothing was done
         page.get_by_role("button", name="Drain …").click()
+        page.get_by_role("dialog").get_by_label("why").fill("a fan is loud")
         page.get_by_role("button", name="Drain it").click()
         expect(page.locator("main .badge").first).to_contain_text("drained")
         assert _state(client, node, admin) == "drained"
+        happened = page.get_by_role("region", name="What happened")
+        for told in (page.locator("main .note"), happened.get_by_role("listitem").first):
+            expect(told).to_contain_text(f"{node} was drained by an admin: a fan is loud")
         expect(page.get_by_text("No jobs run here.")).to_be_visible()
 
         page.get_by_role("button", name="Put back into service …").click()
         page.get_by_role("button", name="Put back into service", exact=True).click()
         expect(page.locator("main .badge").first).to_contain_text("up")
         assert _state(client, node, admin) == "up"
+        expect(happened.get_by_role("listitem").first).to_contain_text(f"{node} was put back into service by an admin")
+        expect(page.get_by_text("Nothing is wrong with it.")).to_be_visible()
+        page.get_by_role("button", name="Check …").click()
+        page.get_by_role("button", name="Check it").click()
+        expect(page.locator(".toast")).to_contain_text(f"{node} has no GPUs to check")
+        page.get_by_role("button", name="30 d").click()
+        expect(page).to_have_url(re.compile("past=720"))
+        expect(page.get_by_role("region", name=re.compile("Stream of 4"))).to_be_visible()
         page.close()
 
 

@@ -1,5 +1,5 @@
 // Charts by uPlot, which is loaded when the first one is drawn.
-import { token } from "./colours.js";
+import { hatched, token } from "./colours.js";
 import { clock, number, timeMarks } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { useTheme } from "./theme.js";
@@ -40,22 +40,6 @@ export function stacked([xs, ...columns]) {
   const sums = [];
   for (const ys of columns) sums.push(ys.map((y, i) => (y ?? 0) + (sums.at(-1)?.[i] ?? 0)));
   return [xs, ...sums.reverse()];
-}
-
-/** Slanted lines, for what is not there. */
-function hatched(context) {
-  const tile = Object.assign(document.createElement("canvas"), { width: 8, height: 8 });
-  const pen = tile.getContext("2d");
-  pen.fillStyle = token("panel");
-  pen.fillRect(0, 0, 8, 8);
-  pen.strokeStyle = token("line-strong");
-  pen.lineWidth = 2;
-  for (const at of [-8, 0, 8]) {
-    pen.moveTo(at, 8);
-    pen.lineTo(at + 8, 0);
-  }
-  pen.stroke();
-  return context.createPattern(tile, "repeat");
 }
 
 /** Marks above the lines of a chart: a tick each, which some prolong across it. */
@@ -154,6 +138,8 @@ export function Chart({
         size: 44,
         values: (_, all) => all.map((value) => (value == null ? "" : format(value))),
       };
+      const wide = (_, labels) =>
+        Math.max(44, 12 + 6.5 * Math.max(0, ...(labels || []).map((label) => label.length)));
       const options = {
         width: Math.max(box.current.clientWidth, 120),
         height,
@@ -195,6 +181,7 @@ export function Chart({
           },
           {
             ...axis,
+            size: wide,
             ...(whole ? { incrs: WHOLE } : {}),
             ...(yLabel ? { label: yLabel, labelFont: "11px system-ui", labelSize: 16 } : {}),
           },

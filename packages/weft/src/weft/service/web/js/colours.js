@@ -35,6 +35,22 @@ export function token(name) {
 }
 const tokens = new Map();
 
+/** Slanted lines, for what is not there. */
+export function hatched(context) {
+  const tile = Object.assign(document.createElement("canvas"), { width: 8, height: 8 });
+  const pen = tile.getContext("2d");
+  pen.fillStyle = token("panel");
+  pen.fillRect(0, 0, 8, 8);
+  pen.strokeStyle = token("line-strong");
+  pen.lineWidth = 2;
+  for (const at of [-8, 0, 8]) {
+    pen.moveTo(at, 8);
+    pen.lineTo(at + 8, 0);
+  }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
 const PLAIN = "plain",
   KEY = "weft-theme";
 

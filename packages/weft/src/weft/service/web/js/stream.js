@@ -170,11 +170,13 @@ export function StreamCanvas({
       html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>
       <div class="dim">${over.row.node} · ${theDevice()} ${over.row.gpu} · ${zero === undefined ? clock(over.at) : duration(over.at - zero)}</div>
       ${
-        over.span
-          ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
+        over.span?.out
+          ? html`<div>${over.span.out}</div>`
+          : over.span
+            ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
         <div>${duration((over.span.end ?? now) - over.span.start)} ${over.span.end === null ? "so far" : over.span.how}${over.span.share < 1 ? `, ${percent(over.span.share)} of the ${theDevice()}` : ""}${over.span.attempt > 1 ? `, attempt ${over.span.attempt}` : ""}</div>
         ${over.span.lost_gpu_s ? html`<div>${gpuHours(over.span.lost_gpu_s)} of work lost</div>` : null}`
-          : html`<div>idle</div>`
+            : html`<div>idle</div>`
       }</div>`
     }</div>`;
 }

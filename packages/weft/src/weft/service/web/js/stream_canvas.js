@@ -1,5 +1,5 @@
 // One row per GPU, time to the right, one colour per job, nothing where it is idle.
-import { colourOf, token } from "./colours.js";
+import { colourOf, hatched, token } from "./colours.js";
 import { duration, timeMarks } from "./format.js";
 import { byKind } from "./gpu_map.js";
 
@@ -36,7 +36,7 @@ export function rowsOfSpans(spans) {
   return rowsOf(nodes);
 }
 
-/** Spans by row. */
+/** Spans by row; one that is `out` says that its devices were out of use. */
 export function lay(spans, index) {
   const byRow = new Map();
   for (const span of spans) {
@@ -57,13 +57,14 @@ function barsOf(byRow, row) {
   const bars = byRow.get(row);
   if (!bars || bars.laid) return bars || [];
   bars.laid = true;
-  bars.sort((a, b) => a.span.start - b.span.start);
+  bars.sort((a, b) => !a.span.out - !b.span.out || a.span.start - b.span.start);
   let crowd = [],
     free = [];
   const settle = () => {
     for (const bar of crowd) bar.lanes = free.length;
   };
   for (const bar of bars) {
+    if (bar.span.out) continue; // behind those of jobs that still leave
     if (free.every((end) => end <= bar.span.start)) {
       settle();
       crowd = [];
@@ -118,6 +119,7 @@ export function draw(
     failed: token("failed"),
     mark: token("mark"),
     panel: token("panel"),
+    out: hatched(ctx),
   };
   const font = token("font");
   const x = (at) => gutter + ((at - since) / (until - since)) * wide;
@@ -139,7 +141,7 @@ export function draw(
         right = Math.min(x(end), width);
       const part = (rowHeight - gap) / lanes,
         at = y + lane * part;
-      ctx.fillStyle = span.job ? colourOf(span.job) : ink.other;
+      ctx.fillStyle = span.out ? ink.out : span.job ? colourOf(span.job) : ink.other;
       ctx.globalAlpha = chosen && span.job !== chosen ? 0.25 : 1;
       ctx.fillRect(
         left,
@@ -205,6 +207,7 @@ export function barAt({ width, top, rowHeight, rows, byRow, since, until, now },
   const within = (py - AXIS + top - row * rowHeight) / rowHeight;
   const bars = barsOf(byRow, row).filter(({ span }) => span.start <= at && (span.end ?? now) >= at);
   const bar =
-    bars.find((candidate) => Math.floor(within * candidate.lanes) === candidate.lane) || bars[0];
+    bars.findLast((candidate) => Math.floor(within * candidate.lanes) === candidate.lane) ||
+    bars[0];
   return { row: rows[row], at, span: bar?.span || null };
 }

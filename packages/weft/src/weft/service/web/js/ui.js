@@ -132,13 +132,15 @@ let setAsked = () => {},
 
 /**
  * Ask the person; `true` if it is to be done. `detail` is said below the question. With names in
- * `values` each is asked for, and the answer is what was typed, by name.
+ * `values` each is asked for, and the answer is what was typed, by name: secrets, unless they are `shown`.
  */
 export function confirm(
   question,
-  { detail = "", action = "Yes", danger = false, values = [] } = {},
+  { detail = "", action = "Yes", danger = false, values = [], shown = false } = {},
 ) {
-  return new Promise((answer) => setAsked({ question, detail, action, danger, values, answer }));
+  return new Promise((answer) =>
+    setAsked({ question, detail, action, danger, values, shown, answer }),
+  );
 }
 
 /** Say something for a while; with `undo` beside a button that takes it back. */
@@ -196,7 +198,7 @@ export function Notices() {
       }}>
         <h2 id="question">${asked.question}</h2>
         ${asked.detail && html`<p class="dim">${asked.detail}</p>`}
-        ${asked.values.map((name) => html`<${Field} key=${name} label=${name}><input type="password" name=${name} autocomplete="off" /></${Field}>`)}
+        ${asked.values.map((name) => html`<${Field} key=${name} label=${name}><input type=${asked.shown ? "text" : "password"} name=${name} autocomplete="off" /></${Field}>`)}
         <div class="actions"><button type="button" onClick=${() => answer(false)}>Go back</button>
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`

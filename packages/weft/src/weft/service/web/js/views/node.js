@@ -1,15 +1,22 @@
-// One machine: what its GPUs did over time, who is on it, and taking it out of use.
+// One machine: what is wrong with it, what happened on it, who is on it, and taking it out of use.
 import { at, get, post, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
-import { count, deviceWord, duration, number, percent, ranges } from "../format.js";
-import { html, useMemo } from "../lib.js";
-import { link } from "../route.js";
+import { clock, count, deviceWord, duration, number, percent, ranges } from "../format.js";
+import { html, useMemo, useState } from "../lib.js";
+import { link, setQuery } from "../route.js";
 import { clusterNow, useStore } from "../store.js";
 import { StreamCanvas } from "../stream.js";
 import { rowsOf } from "../stream_canvas.js";
-import { attempt, confirm, Empty, Panel, State, Trouble, useAsk } from "../ui.js";
+import { attempt, Choice, confirm, Empty, Panel, State, Trouble, useAsk } from "../ui.js";
+import { sentence } from "./over_time.js";
 
-const HOURS = 6;
+const RANGES = [
+  ["6", "6 h"],
+  ["24", "24 h"],
+  ["168", "7 d"],
+  ["720", "30 d"],
+];
+const SHOWN = 8;
 const AGAIN_MS = 10_000;
 const COUNTERS = [
   ["sm", "GPU use", percent],
@@ -24,10 +31,16 @@ const REPORTED = { errors: "device_errors" }; // what jobs call it
 export function NodeView({ route, me }) {
   const store = useStore();
   const node = store.nodes.get(route.parts[0]);
-  const since = Math.max(0, Math.round(clusterNow() - HOURS * 3600));
+  const hours = RANGES.some(([value]) => value === route.query.past) ? route.query.past : "6";
+  const since = Math.max(0, Math.round(clusterNow() - Number(hours) * 3600));
   const spans = useAsk(
     (signal) => get("/timeline" + query({ since }), { signal }),
-    `node ${route.parts[0]}`,
+    `node ${route.parts[0]} ${hours}`,
+    { every: AGAIN_MS },
+  );
+  const past = useAsk(
+    (signal) => get(at("nodes", route.parts[0], "history"), { signal }),
+    `past ${route.parts[0]} ${node?.state}`,
     { every: AGAIN_MS },
   );
   if (!node)
@@ -37,36 +50,20 @@ export function NodeView({ route, me }) {
   const here = [...store.jobs.values()]
     .filter((job) => gpusHere(job).length)
     .sort((a, b) => Math.min(...gpusHere(a)) - Math.min(...gpusHere(b)));
-  const drained = ["drained", "draining", "set aside"].includes(node.state);
-  const turn = async () => {
-    const detail = drained
-      ? "Jobs may start on it again."
-      : "Jobs on it move or stop, and no new ones start.";
-    const word = drained ? "undrain" : "drain";
-    if (
-      await confirm(`${drained ? "Use" : "Drain"} ${node.id}?`, {
-        detail,
-        action: drained ? "Put back into service" : "Drain it",
-      })
-    )
-      await attempt(
-        () => post(at("nodes", node.id, word)),
-        (reply) => reply.done,
-      );
-  };
+  const mine = (spans.data?.spans || []).filter((span) =>
+    span.on.some((part) => part.node === node.id),
+  );
+  const { marks = [], out = [] } = past.data || {};
   const device = deviceWord([node.kind]);
   return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
       <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
-      <div class="end">${me.role === "admin" && html`<button onClick=${turn}>${drained ? "Put back into service …" : "Drain …"}</button>`}</div></div>
-    ${node.reason && html`<div class="note">${node.reason}</div>`}
-    ${(node.health || [])
-      .filter((gpu) => gpu.fault || gpu.aside)
-      .map(
-        (gpu) =>
-          html`<div class="note" key=${gpu.gpu}>GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}: ${gpu.fault}</div>`,
-      )}
-    <${Panel} title=${`Its ${device}s in the last ${HOURS} hours`}><${Trouble} error=${spans.error} /><${Held} node=${node} spans=${spans.data?.spans || []} since=${since} /><//>
-    <${Panel} title="Jobs here now" flush=${true}>${
+      ${me.role === "admin" && html`<${Actions} node=${node} out=${out} again=${past.again} />`}</div>
+    <${Wrong} node=${node} out=${out} />
+    <${Panel} title=${`Its ${device}s over time`} end=${html`<${Choice} label="How far back" value=${hours} options=${RANGES} choose=${(value) => setQuery({ past: value })} />`}>
+      <${Trouble} error=${spans.error || past.error} />
+      <${Held} node=${node} spans=${[...mine, ...absences(node, marks, out)]} since=${since} />
+      <div class="legend"><span>one row per ${device}, one colour per job</span><span>red end: failed</span><span><i class="out"></i>drained, set aside or down</span></div><//>
+    <div class="halves"><${Panel} title="Jobs here now" flush=${true}>${
       here.length
         ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
       <tbody>${here.map(
@@ -75,7 +72,133 @@ export function NodeView({ route, me }) {
       )}</tbody></table></div>`
         : html`<p class="dim lonely">No jobs run here.</p>`
     }<//>
+    <${Happened} marks=${marks} spans=${mine} /></div>
     <${Devices} node=${node} since=${since} jobs=${here.filter((job) => job.state === "running").slice(0, 8)} />`;
+}
+
+/** Drain it, put it back into service, and open each of its GPUs to see whether they work. */
+function Actions({ node, out, again }) {
+  const drained = ["drained", "draining", "set aside"].includes(node.state);
+  const act = async (word, question, more, path = {}) => {
+    const answer = await confirm(question, more);
+    if (!answer) return;
+    await attempt(
+      () => post(at("nodes", node.id, word) + query({ ...path, why: answer.why })),
+      (reply) => reply.done || checked(reply),
+    );
+    again();
+  };
+  const drain = () =>
+    act("drain", `Drain ${node.id}?`, {
+      detail: "Jobs on it move or stop, and no new ones start.",
+      action: "Drain it",
+      values: ["why"],
+      shown: true,
+    });
+  const undrain = () =>
+    act("undrain", `Use ${node.id}?`, {
+      detail: "Jobs may start on it again.",
+      action: "Put back into service",
+    });
+  const check = () =>
+    act("check", `Check ${node.id}?`, {
+      detail: "Opens each GPU that no job holds, and allocates memory there.",
+      action: "Check it",
+    });
+  return html`<div class="end">${node.kind !== "cpu" && html`<button onClick=${check}>Check …</button>`}
+    ${(drained || out.length > 0) && html`<button onClick=${undrain}>Put back into service …</button>`}
+    ${!drained && html`<button onClick=${drain}>Drain …</button>`}</div>`;
+}
+
+function checked({ gpus }) {
+  const bad = gpus.filter((gpu) => gpu.fault);
+  if (!bad.length) return `${count(gpus.length, "GPU")} opened: no fault`;
+  return bad.map((gpu) => `GPU ${gpu.gpu}: ${gpu.fault}`).join("; ");
+}
+
+/** What is wrong with it, each in a sentence with since when. */
+function Wrong({ node, out }) {
+  const faults = (node.health || []).filter((gpu) => gpu.fault || gpu.aside);
+  const known = new Set(out.map((mark) => mark.about));
+  const texts = [
+    ...out.map(
+      (mark) => `${sentence(mark)}, ${duration(clusterNow() - mark.at)} ago (${clock(mark.at)})`,
+    ),
+    ...(node.reason && !out.some((mark) => mark.why === node.reason) ? [node.reason] : []),
+    ...faults
+      .filter((gpu) => !(gpu.aside && known.has(`${node.id}:${gpu.gpu}`) && !gpu.fault))
+      .map(
+        (gpu) =>
+          `GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}${gpu.fault ? `: ${gpu.fault}` : ""}`,
+      ),
+  ];
+  return html`<section class="stack" aria-label="What is wrong">${texts.length ? texts.map((text) => html`<div class="note" key=${text}>${text}</div>`) : node.state === "up" && html`<p class="dim small">Nothing is wrong with it.</p>`}</section>`;
+}
+
+const OUT = ["drained", "aside", "down"];
+
+/** Stretches in which it, or some of its GPUs, were out of use: bars beside those of jobs. */
+export function absences(node, marks, out) {
+  const begun = new Map(),
+    found = [];
+  const all = Array.from({ length: node.gpus }, (_, gpu) => gpu);
+  const add = (mark, end) =>
+    found.push({
+      job: "",
+      attempt: 1,
+      share: 1,
+      start: mark.at,
+      end,
+      how: "",
+      out: sentence(mark),
+      on: [{ node: node.id, gpus: mark.about.includes(":") ? gpusOf(mark.about) : all }],
+    });
+  for (const mark of [
+    ...out.filter(
+      (one) => !marks.some(({ at: when, about }) => when === one.at && about === one.about),
+    ),
+    ...marks,
+  ]) {
+    const was = begun.get(mark.about);
+    if (OUT.includes(mark.what)) {
+      if (!was) begun.set(mark.about, mark);
+    } else if (was) {
+      add(was, mark.at);
+      begun.delete(mark.about);
+    }
+  }
+  for (const mark of begun.values()) add(mark, null);
+  return found;
+}
+
+/** `n1:0,2-3` as 0, 2, 3. */
+const gpusOf = (about) =>
+  about
+    .split(":")[1]
+    .split(",")
+    .flatMap((part) => {
+      const [first, last = first] = part.split("-").map(Number);
+      return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+    });
+
+/** What happened on it, the last first: what people and faults did, and jobs that failed here. */
+function Happened({ marks, spans }) {
+  const [all, showAll] = useState(false);
+  const failed = spans
+    .filter((span) => span.how === "failed")
+    .map((span) => ({
+      at: span.end,
+      text: `${span.name || "another tenant's job"} failed${span.attempt > 1 ? ` in attempt ${span.attempt}` : ""}`,
+      to: span.job && link("job", [span.job]),
+    }));
+  const rows = [...marks.map((mark) => ({ at: mark.at, text: sentence(mark) })), ...failed].sort(
+    (a, b) => b.at - a.at,
+  );
+  return html`<${Panel} title="What happened">${
+    rows.length
+      ? html`<ul class="why-list">${rows.slice(0, all ? 200 : SHOWN).map((row, i) => html`<li key=${i}><span>${row.to ? html`<a href=${row.to}>${row.text}</a>` : row.text}</span><span class="dim">${clock(row.at)}</span></li>`)}</ul>`
+      : html`<p class="dim">Nothing but jobs that came and went.</p>`
+  }${rows.length > SHOWN && html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${rows.length - SHOWN} more`}</button>`}<//>`;
 }
 
 /** What the driver counted of each GPU, whoever used it, and who held its memory; without that, what its jobs report. */
@@ -103,13 +226,9 @@ function Devices({ node, since, jobs }) {
 
 function Held({ node, spans, since }) {
   const layout = useMemo(() => rowsOf(new Map([[node.id, node]])), [node.id, node.gpus]);
-  const mine = useMemo(
-    () => spans.filter((span) => span.on.some((part) => part.node === node.id)),
-    [spans],
-  );
   const now = clusterNow();
-  const first = Math.min(...mine.map((span) => span.start), now - 60);
-  return html`<${StreamCanvas} layout=${layout} spans=${mine} since=${Math.max(since, first)} until=${now} now=${now} />`;
+  const first = Math.min(...spans.map((span) => span.start), now - 60);
+  return html`<${StreamCanvas} layout=${layout} spans=${spans} since=${Math.max(since, first)} until=${now} now=${now} />`;
 }
 
 /** What its jobs report of their GPUs; engines that see no GPU tell nothing. */

@@ -254,23 +254,20 @@ function Told({ past, i }) {
 }
 
 const WORDS = {
-  drained: "was drained",
-  aside: "was set aside",
-  down: "was lost",
-  back: "came back",
-  joined: "joined",
+  drained: "drained",
+  aside: "set aside",
+  down: "lost",
+  back: "put back into service",
+  joined: "added",
 };
 
 /** A mark as a sentence. */
 export function sentence({ what, about, by, why }) {
-  const gpu = about.split(":")[1];
-  const who =
-    what === "policy"
-      ? `The policy is now ${about}`
-      : what === "rules"
-        ? "Quotas or reservations changed"
-        : `${gpu ? `GPU ${gpu} of ${about.split(":")[0]}` : about} ${WORDS[what] || what}`;
-  return `${who}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
+  const [node, gpus] = about.split(":");
+  const which = gpus ? `GPU${/\D/.test(gpus) ? "s" : ""} ${gpus} of ${node}` : node;
+  const texts = { policy: `The policy is now ${about}`, rules: "Quotas or reservations changed" };
+  const text = texts[what] || `${which} ${/\D/.test(gpus || "") ? "were" : "was"} ${WORDS[what]}`;
+  return `${text}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
 }
 
 export const News = ({ marks }) => {

@@ -148,7 +148,8 @@ function panelsOf(past, by) {
   );
   const line = (name, word, look) => {
     const place = groups.indexOf(name);
-    const colour = name === OTHERS || place < 0 ? token("other") : lineColour(place);
+    const colour =
+      name === OTHERS || (name && place < 0) ? token("other") : lineColour(Math.max(place, 0));
     return { label: name || word, step: true, ...(look || { colour, fill: colour }) };
   };
   const panels = [];
@@ -167,7 +168,7 @@ function panelsOf(past, by) {
     const rows = above.map(([name, ys]) => [
       name,
       ys.map((y, i) => (counts.get(name)?.[i] ? y / counts.get(name)[i] : null)),
-      { ...line(name), fill: undefined, span: true },
+      { ...line(name, title), fill: undefined, span: true },
     ]);
     add(title, rows, { stack: false, ...more });
   };

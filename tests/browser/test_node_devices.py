@@ -185,7 +185,9 @@ def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open)
         page.get_by_role("button", name="Put back into service", exact=True).click()
         expect(page.locator("main .badge").first).to_contain_text("up")
         assert _state(client, node, admin) == "up"
-        expect(happened.get_by_role("listitem").first).to_contain_text(f"{node} was put back into service by an admin")
+        expect(happened.get_by_role("listitem").first).to_contain_text(
+            f"{node} was put back into service by an admin"
+        )
         expect(page.get_by_text("Nothing is wrong with it.")).to_be_visible()
         page.get_by_role("button", name="Check …").click()
         page.get_by_role("button", name="Check it").click()

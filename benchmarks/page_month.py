@@ -208,23 +208,23 @@ def browse(address: str, node: str) -> dict[str, float]:
         page.wait_for_selector(charts, timeout=120_000)
         numbers["its month drawn, s"] = page.evaluate("performance.now()") / 1e3
         page.wait_for_timeout(2_000)
-        told = "document.querySelector('.windows')?.textContent"
+        windows = "document.querySelector('.windows')?.textContent"
         press = "[...document.querySelectorAll('button')].find(b => b.textContent === '{}').click()"
         for words, what in (("Tenant", "grouped by tenant, ms"), ("Kind", "by kind, ms")):
             drawn = f"location.hash.includes('by={words.lower()}') && {first} !== window.was"
             after(page, what, f"window.was = {first};" + press.format(words), drawn)
         for words in ("1 h", "7 d"):
-            act = f"window.was = {told};" + press.format(words)
-            after(page, f"range of {words}, ms", act, f"{told} !== window.was")
+            act = f"window.was = {windows};" + press.format(words)
+            after(page, f"range of {words}, ms", act, f"{windows} !== window.was")
         box = page.locator(charts).first.bounding_box()
         assert box is not None
-        page.evaluate(f"window.was = {told}")
+        page.evaluate(f"window.was = {windows}")
         page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60, steps=5)
         began = time.monotonic()
         page.mouse.up()
-        page.wait_for_function(f"{told} !== window.was")
+        page.wait_for_function(f"{windows} !== window.was")
         numbers["dragged to look closer, ms"] = 1e3 * (time.monotonic() - began)
         heading = f"document.querySelector('main h1')?.textContent === '{node}'"
         drawn = f"{heading} && document.querySelector('.stream canvas')"

@@ -22,7 +22,7 @@ class NeedsNotices(Repeated):
     """Looks every minute whether something new needs a person."""
 
     every_s = 60.0
-    trouble = "nobody is notified of what needs a person"
+    trouble = "what needs a person is not sent"
     waits_first = True
 
     def __init__(self, hooks: Hooks, needs: NeedsReader) -> None:
@@ -36,12 +36,12 @@ class NeedsNotices(Repeated):
         needs, now = await self._needs.read(), time.time()
         for hook in receivers:
             mine = {name_need(n): n for n in needs if hook.tenant in ("", n.tenant)}
-            new = [need for name, need in mine.items() if name not in hook.told]
-            told = {name: at for name, at in hook.told.items() if now - at < FORGET_S}
+            new = [need for name, need in mine.items() if name not in hook.sent]
+            sent = {name: at for name, at in hook.sent.items() if now - at < FORGET_S}
             if new and (why := await asyncio.to_thread(self._send, hook, now, new)):
                 self._hooks.note_failure(hook, why)
                 continue
-            self._hooks.note_told(hook.id, {**told, **dict.fromkeys(mine, now)})
+            self._hooks.note_sent(hook.id, {**sent, **dict.fromkeys(mine, now)})
 
     def _send(self, hook: Hook, now: float, needs: Sequence[Need]) -> str:
         if hook.format == "slack":

@@ -145,7 +145,7 @@ class Hook:
     """One receiver; empty `tenant` and `states` mean all. `seq` is the last event that was sent.
 
     One `on_request` is notified of jobs that ask for it alone: of their ends without `states`. One
-    for `needs` is notified of what needs a person instead; `told` is what it was sent, and when.
+    for `needs` is notified of what needs a person instead; `sent` is what it was sent, and when.
     """
 
     id: str
@@ -158,7 +158,7 @@ class Hook:
     format: Format = "weft"
     on_request: bool = False
     needs: bool = False
-    told: Mapping[str, float] = field(default_factory=dict)
+    sent: Mapping[str, float] = field(default_factory=dict)
 
     def serves(self, job: Job, way: str) -> bool:
         """True if a job that asks for this way of being notified is heard here."""
@@ -236,12 +236,12 @@ class Hooks:
             task.cancel()
         self._keep({name: other for name, other in self._hooks.items() if name != hook})
 
-    def note_told(self, hook: str, told: Mapping[str, float]) -> None:
+    def note_sent(self, hook: str, sent: Mapping[str, float]) -> None:
         """Keep what a receiver was sent of what needs a person."""
         if hook in self._hooks:
-            known = self._hooks[hook].told
-            self._hooks[hook] = replace(self._hooks[hook], told=told)
-            if known.keys() != told.keys():
+            known = self._hooks[hook].sent
+            self._hooks[hook] = replace(self._hooks[hook], sent=sent)
+            if known.keys() != sent.keys():
                 self._keep(self._hooks)
 
     def note_failure(self, hook: Hook, why: str) -> None:

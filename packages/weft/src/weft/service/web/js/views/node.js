@@ -140,10 +140,10 @@ const OUT = ["drained", "aside", "down"];
 /** Stretches in which it, or some of its GPUs, were out of use: bars beside those of jobs. */
 export function absences(node, marks, out) {
   const begun = new Map(),
-    found = [];
+    stretches = [];
   const all = Array.from({ length: node.gpus }, (_, gpu) => gpu);
   const add = (mark, end) =>
-    found.push({
+    stretches.push({
       job: "",
       attempt: 1,
       share: 1,
@@ -155,7 +155,7 @@ export function absences(node, marks, out) {
     });
   for (const mark of [
     ...out.filter(
-      (one) => !marks.some(({ at: when, about }) => when === one.at && about === one.about),
+      (mark) => !marks.some(({ at: when, about }) => when === mark.at && about === mark.about),
     ),
     ...marks,
   ]) {
@@ -168,7 +168,7 @@ export function absences(node, marks, out) {
     }
   }
   for (const mark of begun.values()) add(mark, null);
-  return found;
+  return stretches;
 }
 
 /** `n1:0,2-3` as 0, 2, 3. */
@@ -189,14 +189,14 @@ function Happened({ marks, spans }) {
     .map((span) => ({
       at: span.end,
       text: `${span.name || "another tenant's job"} failed${span.attempt > 1 ? ` in attempt ${span.attempt}` : ""}`,
-      to: span.job && link("job", [span.job]),
+      job: span.job,
     }));
   const rows = [...marks.map((mark) => ({ at: mark.at, text: sentence(mark) })), ...failed].sort(
     (a, b) => b.at - a.at,
   );
   return html`<${Panel} title="What happened">${
     rows.length
-      ? html`<ul class="why-list">${rows.slice(0, all ? 200 : SHOWN).map((row, i) => html`<li key=${i}><span>${row.to ? html`<a href=${row.to}>${row.text}</a>` : row.text}</span><span class="dim">${clock(row.at)}</span></li>`)}</ul>`
+      ? html`<ul class="why-list">${rows.slice(0, all ? 200 : SHOWN).map((row, i) => html`<li key=${i}><span>${row.job ? html`<a href=${link("job", [row.job])}>${row.text}</a>` : row.text}</span><span class="dim">${clock(row.at)}</span></li>`)}</ul>`
       : html`<p class="dim">Nothing but jobs that came and went.</p>`
   }${rows.length > SHOWN && html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${rows.length - SHOWN} more`}</button>`}<//>`;
 }

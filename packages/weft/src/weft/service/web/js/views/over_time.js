@@ -244,14 +244,14 @@ function Told({ past, i }) {
     return html`<p class="dim small told" aria-hidden="true">Grey ticks: decisions that moved jobs. Red ticks: attempts that failed. Lines: what is listed below.</p>`;
   const until = past.at[i] + past.window_s;
   const failed = plus(past.queues.map((queue) => queue.failed[i]));
-  const said = [
+  const texts = [
     past.decisions[i]
       ? `${count(past.decisions[i], "decision")} moved ${count(past.moves[i], "job")}`
       : "no decision",
     failed ? `${count(failed, "attempt")} failed` : "",
     ...past.marks.filter((mark) => mark.at >= past.at[i] && mark.at < until).map(sentence),
   ];
-  return html`<p class="small told"><b>${clock(past.at[i])}</b> ${said.filter(Boolean).join(" · ")}</p>`;
+  return html`<p class="small told"><b>${clock(past.at[i])}</b> ${texts.filter(Boolean).join(" · ")}</p>`;
 }
 
 const WORDS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Open
 from tests.integration.serving import API, get, serving, submit
@@ -19,6 +19,20 @@ def top_of(page: Page, region: str) -> float:
     box = page.get_by_role("region", name=region, exact=True).bounding_box()
     assert box is not None
     return box["y"]
+
+
+def dragged(page: Page, over: Locator) -> bool:
+    """Drag across a chart; False if it moved meanwhile, as when one above it is drawn."""
+    over.scroll_into_view_if_needed()
+    box = over.bounding_box()
+    if box is None:
+        return False
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 40, steps=4)
+    page.mouse.up()
+    page.wait_for_timeout(200)
+    return "from=" in page.url
 
 
 def test_the_page_shows_what_was_and_looks_closer_where_one_drags(open_page: Open) -> None:
@@ -47,14 +61,7 @@ def test_the_page_shows_what_was_and_looks_closer_where_one_drags(open_page: Ope
 
         windows = panel.locator(".windows")
         whole = windows.text_content()
-        over = panel.locator("figure").first.locator(".u-over")
-        over.scroll_into_view_if_needed()
-        box = over.bounding_box()
-        assert box is not None
-        page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 40)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 40, steps=4)
-        page.mouse.up()
+        wait_until(lambda: dragged(page, panel.locator("figure").first.locator(".u-over")))
         expect(page).to_have_url(re.compile(r"from=\d+&to=\d+"))
         expect(windows).not_to_have_text(whole or "")
         panel.get_by_role("button", name="Whole range").click()

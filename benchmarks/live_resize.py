@@ -2,6 +2,7 @@
 
     python -m benchmarks.live_resize [--quick] [--device cuda [--ranks 1,2,4,3,1]]
     python -m benchmarks.live_resize [--quick] --engine slurm [--spread]
+    python -m benchmarks.live_resize [--quick] --framework hf|lightning
 
 A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
@@ -12,7 +13,8 @@ a run that nobody disturbed. Both ways share one run, so that the machine's load
 well, that many NCCL ranks share it, each as if on a machine of its own, and how soon the memory of
 those that left is free is measured too. `--engine` takes a throw-away cluster of
 `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two of its nodes.
-`--live` leaves the restarts and the undisturbed run out.
+`--live` leaves the restarts and the undisturbed run out. With `--framework` the loop is that of the
+Hugging Face Trainer or of Lightning.
 """
 
 from __future__ import annotations
@@ -116,14 +118,16 @@ class Trial:
         device: str = "cpu",
         *,
         spread: bool = False,
+        framework: str = "",
     ) -> None:
         self.name, self._spread = JobId(name), spread
         self._engine, self.noted = engine, folder / f"{name}-steps"
         self.noted.mkdir()
-        script = str(Path(__file__).with_name("live_resize_job.py"))
+        script = "live_resize_frameworks.py" if framework else "live_resize_job.py"
+        command = (str(Path(__file__).with_name(script)), *([framework] if framework else []))
         args = (str(self.noted), str(layers_of(state_mb)), str(EPOCHS), str(SAVE_S), device)
         launch = Launch(
-            (sys.executable, script, *args),
+            (sys.executable, *command, *args),
             workdir=str(folder),
             env={"OMP_NUM_THREADS": "1"},
             processes=Processes.PER_GPU,
@@ -256,7 +260,8 @@ def _first_step(rows: dict[int, list[Row]], after: float, to: Slots) -> int:
 
 async def open_engine(folder: Path) -> LocalEngine:
     """An engine of four slots that forks its ranks."""
-    engine = LocalEngine(folder / "state", slots=4, cpu=True, pin=False, groups=False)
+    place, limit_s = folder / "state", LIMIT_S
+    engine = LocalEngine(place, slots=4, cpu=True, pin=False, groups=False, resize_limit_s=limit_s)
     await engine.adopt(())
     async with asyncio.timeout(LIMIT_S):
         while not engine.is_warm:
@@ -280,13 +285,14 @@ async def measure(
     begin: Begin,
     *,
     spread: bool,
+    framework: str,
     live_alone: bool,
 ) -> tuple[list[Change], float, float]:
     """Every change both ways, and how far a loss is off at most: of its size, and of the first."""
     engine = await begin(folder)
 
     def make(name: str) -> Trial:
-        return Trial(engine, folder, name, state_mb, device, spread=spread)
+        return Trial(engine, folder, name, state_mb, device, spread=spread, framework=framework)
 
     with GpuMemory() if device == "cuda" else nullcontext() as memory:
         live = await _change_live(make("live"), state_mb, places, memory)
@@ -352,6 +358,7 @@ def main() -> int:
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--engine", choices=[*TESTBEDS], default="local")
     parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
+    parser.add_argument("--framework", choices=["", "hf", "lightning"], default="")
     parser.add_argument("--live", action="store_true", help="no restarts to compare with")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
@@ -368,7 +375,7 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="weft-live-", ignore_cleanup_errors=True) as folder,
         ):
             begin = open_engine if bed is None else partial(open_fleet, text=bed.engine)
-            how = {"spread": asked.spread, "live_alone": asked.live}
+            how = {"spread": asked.spread, "framework": asked.framework, "live_alone": asked.live}
             run = measure(Path(folder), state_mb, asked.device, places, begin, **how)
             changes, apart, of_first = asyncio.run(run)
         rows += changes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 import torch
@@ -13,6 +14,7 @@ from weft_train.base.environment import Environment
 from weft_train.base.messages import Stop
 from weft_train.checkpoints.save_times import SaveTimes
 from weft_train.errors import TrainError
+from weft_train.ranks.callback_ranks import CallbackRanks
 from weft_train.reports import Reports, measure_memory_gb
 from weft_train.stopping import StopRequest, call_at_exit
 from weft_train.turns.stopwatch import CpuClock, Stopwatch
@@ -32,12 +34,14 @@ class CallbackLink:
     def __init__(self, report_every_s: float = 1.0, checkpoint_every_s: float = 120.0) -> None:
         self.env = Environment.read()
         self._reports = Reports(self.env, report_every_s)
+        may = self.env.most_ranks > 1 and self.env.agent and not self.env.coordinator
+        self.ranks = CallbackRanks(self.env, self._reports) if may else None
         self._saves = SaveTimes(checkpoint_every_s)
         self._save_began = 0.0
         self._watch = Stopwatch(CpuClock())
         self._stop = StopRequest()
         self._values: dict[str, float] = {}
-        self._last = 0.0
+        self._last, self._epoch = 0.0, 0
         self.stopped = False
         call_at_exit(self._say_end)
 
@@ -54,17 +58,34 @@ class CallbackLink:
     def step(self, values: dict[str, float]) -> StepVerdict:
         """After an optimizer step: report, and say whether every rank must save or stop here."""
         now = time.perf_counter()
+        if self._epoch != (epoch := 0 if self.ranks is None else self.ranks.gang.epoch):
+            self._epoch, self._last = epoch, 0.0
+            self._watch.clear()  # its times are of other ranks
         if self._last:
             self._watch.add("step_s", now - self._last)
         self._last, self._values = now, values
         for message in self._reports.receive():
             self._stop.asked |= isinstance(message, Stop)
-        if self.env.rank == 0 and self._reports.is_due():
+            if self.changing is not None:
+                self.changing.hear(message)
+        if self.rank == 0 and self._reports.is_due():
             self._reports.report(self._measure)
-        stop, save = _agree(self._stop.asked, self.env.rank == 0 and self._saves.is_due())
+        wishes = self._stop.asked, self.rank == 0 and self._saves.is_due()
+        agree = _agree if self.ranks is None else partial(self.ranks.agree, int(values["steps"]))
+        stop, save = agree(*wishes)
         self.stopped = stop
         self._save_began = time.monotonic()
         return StepVerdict(stop, save or stop)
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that train now."""
+        return self.env.rank if self.ranks is None else self.ranks.gang.rank
+
+    @property
+    def changing(self) -> CallbackRanks | None:
+        """The ranks, where they may come and go as they train."""
+        return self.ranks if self.ranks is not None and self.ranks.can_change else None
 
     def add_metrics(self, values: dict[str, float]) -> None:
         """The library's own numbers, beside the job's."""
@@ -72,12 +93,12 @@ class CallbackLink:
 
     def note_saved(self, step: int, epoch: int, path: str) -> None:
         self._saves.note_saved(time.monotonic() - self._save_began)
-        if self.env.rank == 0:
+        if self.rank == 0:
             self._reports.report_saved(step, epoch, path)
 
     def finish(self) -> None:
         """The training is complete, which the last report shows."""
-        if self.env.rank == 0 and self._values:
+        if self.rank == 0 and self._values:
             self._values = {**self._values, "progress": 1.0}
             self._reports.report(self._measure)
 

@@ -8,6 +8,8 @@
 With `elastic.loader` a step is of the same samples on any number of processes and an epoch goes
 on where it was left. Any other loader does what Lightning makes of it: an epoch that was broken
 off begins again. Needs lightning, or pytorch-lightning.
+
+With `elastic.loader` ranks may also come and go as Lightning trains (`ranks.callback_ranks`).
 """
 
 from __future__ import annotations
@@ -16,15 +18,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
+
 try:
     from lightning.pytorch import Callback
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+    from lightning.pytorch.utilities import rank_zero_only
 except ImportError:
     from pytorch_lightning import Callback
+    from pytorch_lightning.plugins.environments import LightningEnvironment
+    from pytorch_lightning.utilities import rank_zero_only
 
 from weft_train.base import fence
 from weft_train.callback_base import CallbackLink, StepVerdict, split_evenly
 from weft_train.checkpoints.files import folder_only
 from weft_train.data.sample_order import SampleOrder
+from weft_train.ranks.gang import RankGang
 from weft_train.reports import log_resume
 
 NAME = "weft.ckpt"
@@ -50,14 +59,16 @@ class Elastic(Callback):  # type: ignore[misc]
         self._steps = 0
         self._verdict = StepVerdict()
         self._order: SampleOrder | None = None
+        self._trainer: Any = None
 
     def trainer_arguments(self) -> dict[str, Any]:
         """Devices, nodes and strategy of this job, for Lightning's Trainer."""
-        env = self._link.env
+        env, ranks = self._link.env, self._link.changing
         return {
             "devices": env.local_world_size,
             "num_nodes": env.nodes,
-            "strategy": "ddp" if env.world_size > 1 else "auto",
+            "strategy": "ddp" if env.world_size > 1 or ranks is not None else "auto",
+            "plugins": None if ranks is None else _Places(ranks.gang),
             "use_distributed_sampler": False,  # the loader deals samples to the processes
         }
 
@@ -88,6 +99,7 @@ class Elastic(Callback):  # type: ignore[misc]
             seed=seed,
             num_workers=num_workers,
             collate_fn=collate_fn,
+            accumulate=accumulate,
         )
         return self._order
 
@@ -101,15 +113,21 @@ class Elastic(Callback):  # type: ignore[misc]
 
     def last(self) -> str | None:
         """The last checkpoint, or None to start afresh. The log says from what it resumes."""
-        if self._path is None or not self._path.is_file():
-            return None
+        if self._path is None or self._link.env.join or not self._path.is_file():
+            return None  # the state of a rank that joins comes from those who train
         log_resume(self._link.env.rank, self._path)
         return str(self._path)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Listen for SIGTERM while training."""
-        self._steps = trainer.global_step
+        self._trainer, self._steps = trainer, trainer.global_step
         self._link.__enter__()
+        if (ranks := self._link.changing) is None:
+            return
+        if why := self._cannot_change():
+            ranks.refuse(why)
+        elif self._order is not None:
+            ranks.begin(trainer.strategy.model, trainer.optimizers, self._order, self)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Report; save when it is time; when asked to stop, save after this step and end."""
@@ -143,6 +161,49 @@ class Elastic(Callback):  # type: ignore[misc]
             self._link.leave()
         self._link.finish()
 
+    def collect_loop(self) -> dict[str, Any]:
+        """Return what Lightning knows of its training."""
+        trainer = self._trainer
+        return {
+            "loop": trainer.fit_loop.state_dict(),
+            "fetched": trainer.fit_loop._data_fetcher.fetched,
+            "schedules": [each.scheduler.state_dict() for each in trainer.lr_scheduler_configs],
+            "precision": trainer.precision_plugin.state_dict(),
+            "callbacks": {each.state_key: each.state_dict() for each in self._others()},
+        }
+
+    def take_loop(self, state: dict[str, Any]) -> None:
+        loop = self._trainer.fit_loop
+        loop.load_state_dict(state["loop"])
+        loop.restarting = False  # it is at this line, as the others are
+        loop._data_fetcher.fetched = state["fetched"]
+        for each, saved in zip(self._trainer.lr_scheduler_configs, state["schedules"], strict=True):
+            each.scheduler.load_state_dict(saved)
+        self._trainer.precision_plugin.load_state_dict(state["precision"])
+        for each in self._others():
+            each.load_state_dict(state["callbacks"][each.state_key])
+        self._steps = self._trainer.global_step
+
+    def change_place(self, rank: int, ranks: int) -> None:  # noqa: ARG002 - it asks for the number
+        """Tell Lightning which rank this is."""
+        rank_zero_only.rank = rank
+
+    def _others(self) -> list[Any]:
+        return [each for each in self._trainer.callbacks if each is not self]
+
+    def _cannot_change(self) -> str:
+        """Say why ranks cannot come and go in this training; empty if they can."""
+        trainer, order = self._trainer, self._order
+        if not isinstance(trainer.strategy.model, DistributedDataParallel):
+            return "the model is not replicated by DistributedDataParallel"
+        if order is None or trainer.train_dataloader is not order:
+            return "samples are not dealt by `Elastic.loader`"
+        if len(order) % trainer.accumulate_grad_batches or order.accumulate != (
+            trainer.accumulate_grad_batches
+        ):
+            return "an epoch has no whole number of steps, or `accumulate` is another one"
+        return ""
+
     def _act(self, trainer: Any, verdict: StepVerdict) -> None:
         if verdict.save:
             self._save(trainer)
@@ -158,3 +219,23 @@ class Elastic(Callback):  # type: ignore[misc]
             with fence.held(self._path.parent, self._link.env.attempt):
                 partial.replace(self._path)
         self._link.note_saved(trainer.global_step, trainer.current_epoch, str(self._path))
+
+
+class _Places(LightningEnvironment):  # type: ignore[misc]
+    """The places of ranks that come and go."""
+
+    def __init__(self, gang: RankGang) -> None:
+        super().__init__()
+        self._gang = gang
+
+    def global_rank(self) -> int:
+        return self._gang.rank
+
+    def world_size(self) -> int:
+        return self._gang.size
+
+    def set_global_rank(self, rank: int) -> None:
+        """Leave it to the ranks."""
+
+    def set_world_size(self, size: int) -> None:
+        """Leave it to the ranks."""

@@ -88,6 +88,10 @@ class Reports:
         log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
         self.say(Notice(level, text))
 
+    def report_restart(self, why: str, what: str = "another number of GPUs") -> None:
+        """Ranks cannot come and go as they train."""
+        self.report_notice("info", f"the job is restarted for {what}: {why}")
+
     def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""
         self.left = True

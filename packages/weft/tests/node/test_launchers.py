@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from weft.node.ranks.command_plan import (
     find_launcher,
     fit_launcher,
     starts_per_gpu,
+    why_restarted,
 )
+from weft.wire.attempt import AttemptSpec
 
 HERE = LaunchPlace(gpus=2, nodes=1, node=0, address="127.0.0.1", port=29)
 FAR = LaunchPlace(gpus=4, nodes=3, node=1, address="10.0.0.1", port=29)
@@ -99,3 +102,12 @@ def test_scripts_that_import_the_trainer_are_started_for_each_gpu(
 def test_what_cannot_be_looked_into_is_started_once(tmp_path: Path) -> None:
     assert not starts_per_gpu(AUTO, ["python", "missing.py"], str(tmp_path), 2)
     assert not starts_per_gpu(AUTO, ["./run"], str(tmp_path), 2)
+
+
+def test_a_launcher_that_cannot_let_ranks_come_and_go_is_named() -> None:
+    spec = AttemptSpec("j", 1, ("torchrun", "t.py"), "/", "/c", (0, 1), most_ranks=4)
+
+    assert "torchrun starts its processes" in why_restarted(spec)
+    assert not why_restarted(replace(spec, command=("python", "t.py")))
+    assert not why_restarted(replace(spec, most_ranks=1))
+    assert not why_restarted(replace(spec, first_rank=2))

@@ -99,10 +99,15 @@ def restore_groups(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
 
 def take_trained(trained: Trained, state: dict[str, Any]) -> None:
     """Model, optimizer and scaler as in a state whose tensors may be their own already."""
-    own = trained.bare.state_dict()
-    for name, value in state["model"].items():
-        if own[name].data_ptr() != value.data_ptr():
-            own[name].copy_(value)
+    take_model(trained.bare, state["model"])
     trained.optimizer.load_state_dict(state["optimizer"])
     if trained.scaler is not None and state["scaler"]:
         trained.scaler.load_state_dict(state["scaler"])
+
+
+def take_model(model: torch.nn.Module, state: dict[str, Any]) -> None:
+    """Parameters and buffers as in a state whose tensors may be the model's own already."""
+    own = model.state_dict()
+    for name, value in state.items():
+        if own[name].data_ptr() != value.data_ptr():
+            own[name].copy_(value)

@@ -96,6 +96,8 @@ class PlannedRank:
         self._divide(recipe.layers, recipe.tensor)
         self._optimizer = recipe.optimizer(self._parameters())
         self._restore()
+        if env.most_ranks > 1 and gang.rank == 0:
+            reports.report_restart("its model is divided over them")
         call_at_exit(self._say_end)
 
     @property

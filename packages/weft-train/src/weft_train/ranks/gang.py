@@ -55,7 +55,7 @@ class RankGang:
             gone.append(dist.group.WORLD)
         self.rank, self.size, self.epoch, self.joining = rank, size, epoch, 0
         self.data, self._control, self._pending, self._made = data, control, None, False
-        groups.make_default(data if size > 1 else None)
+        groups.make_default(data)
         return [group for group in gone if group is not None]
 
     def vote(self, good: bool) -> bool:

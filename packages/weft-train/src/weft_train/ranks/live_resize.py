@@ -81,7 +81,7 @@ class LiveResize:
         self.wraps = self.wanted and env.most_ranks > 1 and not able.several
         if asked and gang.rank == 0 and able.several:
             what = "another number of GPUs" if self.wanted else "other GPUs"
-            reports.report_notice("info", f"the job is restarted for {what}: {able.several}")
+            reports.report_restart(able.several, what)
         self.shapes = CallShapes()
         self._model: torch.nn.Module | None = None
         self._plan: GroupPlan | None = None

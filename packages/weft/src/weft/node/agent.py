@@ -46,7 +46,13 @@ from weft.node.guard.locks import claim_attempt, hold_all
 from weft.node.measuring.measurer import Measurer
 from weft.node.measuring.metric_lines import MetricLines
 from weft.node.measuring.printed_metrics import PrintedMetrics
-from weft.node.ranks.command_plan import CommandPlan, launch_place, plan_command, plan_setup
+from weft.node.ranks.command_plan import (
+    CommandPlan,
+    launch_place,
+    plan_command,
+    plan_setup,
+    why_restarted,
+)
 from weft.node.ranks.conversation import (
     RankConnection,
     RankListener,
@@ -190,6 +196,8 @@ class Agent:
         self.journal.write("started", ranks=pids_of(self._ranks), socket=self._socket, warm=warm)
         for level, text in self.spec.notices:
             self._notice(level, text)
+        if why := why_restarted(self.spec):
+            self._notice("info", why)
 
     def _start_command(self) -> bool:
         """Every process of the command; whether they began with their imports behind them."""

@@ -1,0 +1,257 @@
+"""Ranks that come and go under the Hugging Face Trainer and Lightning, which know nothing of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import real_ranks as ranks
+
+from weft_train.base.messages import Adopted, Built, CanResize, Dropped, GroupPlan, Notice
+from weft_train.base.messages import Stop as StopMessage
+
+SAMPLES, BATCH, EPOCHS = 48, 12, 10_000
+
+
+def make_net() -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+def make_data() -> Any:
+    import torch
+
+    x = torch.randn(SAMPLES, 4, generator=torch.Generator().manual_seed(1))
+    return torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True), torch.arange(SAMPLES))
+
+
+def note(folder: str, step: int, place: tuple[int, int], lr: float, micros: Any) -> None:
+    with Path(f"{folder}/{os.getpid()}.jsonl").open("a") as out:
+        out.write(json.dumps([step, *place, lr, [list(micro) for micro in micros]]) + "\n")
+
+
+def with_huggingface(folder: str, last: int, most: int = 6, rest: int = 0) -> None:
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from weft_train.huggingface import Elastic
+
+    micros: list[Any] = []
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = make_net()
+
+        def forward(self, x: Any, y: Any, ids: Any) -> dict[str, Any]:
+            losses = (self.net(x) - y).square()
+            micros.append((ids.tolist(), losses.mean().item()))
+            return {"loss": losses.mean()}
+
+    class Notes(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **now: Any) -> None:
+            place = args.process_index, args.world_size
+            done = micros[-args.gradient_accumulation_steps :]
+            note(folder, state.global_step, place, now["lr_scheduler"].get_last_lr()[0], done)
+            control.should_training_stop |= state.global_step == last
+
+    def collate(rows: list[Any]) -> dict[str, Any]:
+        x, y, ids = zip(*rows, strict=True)
+        return {"x": torch.stack(x), "y": torch.stack(y), "ids": torch.stack(ids)}
+
+    elastic = Elastic(report_every_s=0.0, checkpoint_every_s=600.0)
+    options = TrainingArguments(
+        f"{folder}/out", **elastic.split_batch(BATCH, max_per_device=most), num_train_epochs=EPOCHS,
+        save_strategy="no", learning_rate=1e-2, report_to=[], use_cpu=True, logging_steps=7,
+        disable_tqdm=True, remove_unused_columns=False, log_level="error",
+    )  # fmt: skip
+    data = torch.utils.data.Subset(make_data(), range(SAMPLES - rest))
+    trainer = Trainer(
+        Model(), options, train_dataset=data, data_collator=collate, callbacks=[Notes(), elastic]
+    )
+    trainer.train(resume_from_checkpoint=elastic.last(f"{folder}/out"))
+
+
+def with_lightning(folder: str, last: int, most: int = 6, rest: int = 0) -> None:
+    import logging
+    import warnings
+
+    import lightning.pytorch as pl
+    import torch
+
+    from weft_train.lightning import Elastic
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+
+    class Model(pl.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = make_net()
+            self.micros: list[Any] = []
+
+        def training_step(self, batch: Any, _at: int) -> Any:
+            x, y, ids = batch
+            losses = (self.net(x) - y).square()
+            self.micros.append((ids.tolist(), losses.mean().item()))
+            return losses.mean()
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            own = self.trainer
+            if (own.fit_loop.epoch_loop.batch_idx + 1) % 2:
+                return
+            place = own.global_rank, own.world_size
+            lr = own.lr_scheduler_configs[0].scheduler.get_last_lr()[0]
+            note(folder, own.global_step, place, lr, self.micros[-2:])
+            own.should_stop |= own.global_step == last
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            linear = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, EPOCHS * 4)
+            return [optimizer], [{"scheduler": linear, "interval": "step"}]
+
+    elastic = Elastic(f"{folder}/out", report_every_s=0.0, checkpoint_every_s=600.0)
+    loader: Any = elastic.loader(make_data(), BATCH, accumulate=2)
+    if rest:
+        loader = torch.utils.data.DataLoader(make_data(), batch_size=BATCH // 2)
+    trainer = pl.Trainer(
+        **elastic.trainer_arguments(), max_epochs=EPOCHS, accelerator="cpu", logger=False,
+        accumulate_grad_batches=2, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[elastic],
+    )  # fmt: skip
+    trainer.fit(Model(), loader, ckpt_path=elastic.last())
+
+
+LIBRARIES = pytest.mark.parametrize("script", [with_huggingface, with_lightning])
+
+
+def join(script: Callable[..., None], own: dict[str, str], *args: Any) -> None:
+    os.environ.update(own)
+    script(*args)
+
+
+class Job:
+    """A job of one rank that may have two, and the agent that it talks to."""
+
+    def __init__(self, script: Callable[..., None], folder: Path, *options: int) -> None:
+        self.folder = folder / "live"
+        self.folder.mkdir()
+        self._script, self._options = script, options
+        self.agent = ranks.Agent(folder / "agent")
+        self._env = {
+            "WEFT_AGENT": str(self.agent.path), "WEFT_JOB": "job", "WEFT_ATTEMPT": "1",
+            "WEFT_MOST_RANKS": "4", "WEFT_KIND": "cpu",
+            "WEFT_CHECKPOINTS": str(folder / "checkpoints"),
+        }  # fmt: skip
+        self.processes = ranks.start(script, 1, self._env, str(self.folder), 0, *options)
+
+    def form(self, epoch: int, members: tuple[int, ...], new: tuple[int, ...] = ()) -> None:
+        """New ranks begin, and when they are ready all change to these."""
+        for number in new:
+            place = {"RANK": str(members.index(number)), "WORLD_SIZE": str(len(members))}
+            own = {**place, "WEFT_JOIN": str(epoch), "WEFT_MEMBER": str(number)}
+            own |= {"LOCAL_RANK": place["RANK"], "LOCAL_WORLD_SIZE": place["WORLD_SIZE"]}
+            args = (self._script, own, str(self.folder), 0, *self._options)
+            self.processes += ranks.start(join, 1, self._env, *args)
+        self.agent.until(lambda: self.agent.of(Built).count(Built(epoch)) == len(new))
+        store = str(self.folder / f"store-{epoch}")
+        self.agent.tell(GroupPlan(epoch, members, new, (0,) if new else (), store))
+
+    def wait_for(self, epoch: int, count: int) -> None:
+        """Until so many ranks have changed to an epoch, and trained on."""
+        heard = self.agent.of
+        self.agent.until(lambda: sum(one.epoch == epoch for one in heard(Adopted)) == count)
+        step = max(one.step for one in heard(Adopted) if one.epoch == epoch)
+        ranks.wait_until(lambda: max(read(self.folder)) > step + 9, "more steps")
+
+    def stop(self) -> list[int | None]:
+        """All ranks leave with a checkpoint; their exit codes."""
+        self.agent.tell(StopMessage(grace_s=10.0))
+        return ranks.finish(self.processes)
+
+
+def read(folder: Path) -> dict[int, list[Any]]:
+    """What ranks noted, by step."""
+    by_step: dict[int, list[Any]] = {0: []}
+    for path in folder.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            if line.endswith("]]]"):
+                step, *row = json.loads(line)
+                by_step.setdefault(step, []).append(row)
+    return by_step
+
+
+def flat(rows: list[Any]) -> tuple[list[int], float]:
+    """The samples of a step in any order, and their mean loss."""
+    micros = [micro for row in rows for micro in row[-1]]
+    ids = sorted(at for own, _ in micros for at in own)
+    return ids, sum(loss * len(own) for own, loss in micros) / len(ids)
+
+
+@pytest.mark.slow
+@LIBRARIES
+def test_a_rank_joins_takes_over_and_trains_as_one_that_was_left_alone(
+    script: Callable[..., None], tmp_path: Path
+) -> None:
+    job, calm = Job(script, tmp_path), tmp_path / "calm"
+    calm.mkdir()
+
+    job.agent.until(lambda: job.agent.of(CanResize))
+    job.form(1, (0, 1), new=(1,))
+    job.wait_for(1, 2)
+    job.form(2, (1,))
+    job.wait_for(2, 1)
+    codes = job.stop()
+    seen = read(job.folder)
+    codes += ranks.finish(ranks.start(script, 1, {}, str(calm), max(seen)))
+    undisturbed = read(calm)
+
+    assert codes == [0, 0, 0]
+    assert sorted(seen) == sorted(undisturbed) == list(range(max(seen) + 1))
+    sizes = [row[1] for step in sorted(seen) for row in seen[step][:1]]
+    assert set(sizes) == {1, 2}
+    assert [row[0] for row in seen[max(seen)]] == [0]
+    for step in range(1, max(seen) + 1):
+        rows, (alone,) = seen[step], undisturbed[step]
+        assert len(rows) == rows[0][1]
+        assert {row[2] for row in rows} == {alone[2]}, f"learning rate of step {step}"
+        ids, loss = flat(rows)
+        assert ids == flat([alone])[0], f"samples of step {step}"
+        assert loss == pytest.approx(flat([alone])[1], rel=1e-3, abs=1e-6), f"loss of step {step}"
+
+
+@pytest.mark.slow
+@LIBRARIES
+def test_a_training_that_cannot_change_says_why(
+    script: Callable[..., None], tmp_path: Path
+) -> None:
+    job = Job(script, tmp_path, 6, 1)
+
+    job.agent.until(lambda: job.agent.of(Notice))
+    (notice,) = job.agent.of(Notice)
+
+    assert job.stop() == [0]
+    assert notice.level == "info"
+    assert notice.text.startswith("the job is restarted for another number of GPUs: ")
+    why = {with_huggingface: "no multiple of 12", with_lightning: "not dealt by `Elastic.loader`"}
+    assert why[script] in notice.text
+    assert not job.agent.of(CanResize)
+
+
+@pytest.mark.slow
+def test_ranks_that_the_batch_cannot_be_dealt_to_are_refused_in_words(tmp_path: Path) -> None:
+    job = Job(with_lightning, tmp_path)
+
+    job.agent.until(lambda: job.agent.of(CanResize))
+    job.agent.tell(GroupPlan(1, (0, 1, 2, 3), (1, 2, 3), (0,), str(tmp_path / "store")))
+    job.agent.until(lambda: job.agent.of(Dropped))
+    (dropped,) = job.agent.of(Dropped)
+
+    assert dropped.reason == "6 samples cannot be dealt evenly to 4 processes"
+    assert job.stop() == [0]

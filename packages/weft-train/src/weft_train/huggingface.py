@@ -94,7 +94,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         return None
 
     def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
-        """Find out whether ranks may come and go; a new one is told its place among them."""
+        """Find out whether ranks may come and go, and give a new one its place among them."""
         ranks = self._link.changing
         if ranks is None:
             return

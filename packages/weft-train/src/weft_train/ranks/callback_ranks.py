@@ -1,6 +1,6 @@
 """Ranks that come and go in a training whose loop another library owns.
 
-The libraries' loops know one set of ranks. So the change is made where none of them looks: between
+The libraries' loops know one set of ranks. So the change is made between
 two steps, when the loop asks for the next samples. Old ranks switch there, and a new one, which ran
 the script up to the same line, waits there for their state: the model's and the optimizers', and
 through `Library` that of the loop itself.
@@ -155,7 +155,7 @@ class CallbackRanks:
 
 
 def _fill(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer's own tensors by a step of no account, before anybody waits for it."""
+    """Make the optimizer's own tensors by a step of no account, before others wait for it."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.stand_in_cuda import GLIBC, Program, StandIn, build
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
+from weft.node.memory.book import LONELY_S
 from weft.wire.memory_waits import read_waits
 
 pytestmark = GLIBC
@@ -170,6 +174,21 @@ def test_a_program_that_is_not_guarded_shares_the_device_as_ever(cuda: StandIn) 
     assert second.answer() == "1"
 
 
+def test_the_first_call_of_a_program_may_be_the_one_that_waits(cuda: StandIn) -> None:
+    """The driver is not loaded before that call: the device has no name yet."""
+    first, second = cuda.start("first"), cuda.start("second")
+    first.ask("malloc 1")
+    slot = first.ask("malloc 700")
+    second.send("malloc 500")
+    until_waits(cuda, "second")
+    [wait] = read_waits(cuda.folder)
+
+    assert wait.held == {"first": pytest.approx(0.735, abs=0.01)}
+    assert first.ask(f"free {slot}") == "0"
+    assert second.answer() == "1"
+    assert wait.since > time.time() - LONELY_S
+
+
 def test_of_those_that_wait_for_each_other_one_is_refused(cuda: StandIn) -> None:
     first, second = cuda.start("first"), cuda.start("second")
     first.ask("malloc 450")
@@ -214,6 +233,26 @@ def test_a_static_address_of_another_library_is_still_the_callers(cuda: StandIn)
     program = cuda.start("both", LD_PRELOAD=f"{cuda.library}:{library}")
 
     assert program.ask("malloc 100") == "1"
+
+
+def test_a_book_ends_once_its_engine_and_all_jobs_are_gone(cuda: StandIn) -> None:
+    """As after kill -9 of a service: nothing tells the book, whose record grows old."""
+    cuda.close_book()
+    record = cuda.folder / "record.json"
+    command = [sys.executable, "-m", "weft.node.memory", str(cuda.socket), "--alone-s", "1"]
+    command += ["--state", str(cuda.folder), "--record", str(record)]
+    with subprocess.Popen(command) as book:
+        wait_until(cuda.socket.is_socket, "the book listens")
+        program = cuda.start("job")
+        assert program.ask("malloc 100") == "1"
+        record.unlink()
+        with pytest.raises(subprocess.TimeoutExpired):
+            book.wait(4.0)  # a job is there
+
+        program.end()
+
+        assert book.wait(LIMIT_S) == 0
+        assert not cuda.socket.exists()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -18,6 +18,7 @@ from weft.wire.memory_waits import add_guard
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 MB = 1 << 20
+ROWS = 24 * 512  # bytes of the device's file after its total
 GLIBC = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None,
     reason="no C compiler: apt-get install gcc",
@@ -30,7 +31,7 @@ class StandIn:
     def __init__(self, folder: Path, library: Path, total: int = 1000) -> None:
         self.folder, self.library, self.built = folder, library, library.parent
         self.gpu, self.socket = folder / "gpu", folder / "book"
-        self.gpu.write_bytes(struct.pack("Q", total * MB) + bytes(16 * 512))
+        self.gpu.write_bytes(struct.pack("Q", total * MB) + bytes(ROWS))
         self.programs: list[Program] = []
         self.book: subprocess.Popen[bytes] | None = None
 
@@ -68,8 +69,8 @@ class StandIn:
 
     def held(self) -> int:
         """The MB that living processes hold, by the device's own file."""
-        rows = struct.iter_unpack("qQ", self.gpu.read_bytes()[8:])
-        there = [held for pid, held in rows if pid and Path(f"/proc/{pid}/stat").exists()]
+        rows = struct.iter_unpack("qQQ", self.gpu.read_bytes()[8:])
+        there = [held for pid, held, _ in rows if pid and Path(f"/proc/{pid}/stat").exists()]
         return int(sum(there)) // MB
 
     def end(self) -> None:

@@ -1,7 +1,8 @@
 /* A stand-in for libcuda.so.1: one device whose memory is a file that processes share.
  *
- * STAND_IN_GPU names the file: the total in bytes, then what each process holds. What a process held
- * is free once it is gone, as with the real driver.
+ * STAND_IN_GPU names the file: the total in bytes, then what each process holds, and what of it was
+ * put aside by `suspend.py`: until that is back the process waits in its next call. What a process
+ * held is free once it is gone, as with the real driver.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 #define MOST 512
 struct memory {
     uint64_t total;
-    struct { int64_t pid; uint64_t held; } by[MOST];
+    struct { int64_t pid; uint64_t held, aside; } by[MOST];
 };
 
 static struct memory *open_memory(int *fd) {
@@ -40,9 +41,21 @@ static uint64_t sum(struct memory *memory) {
     return held;
 }
 
+/* The memory with this process in it, once nothing of it is put aside. */
+static struct memory *open_awake(int *fd) {
+    for (;;) {
+        struct memory *memory = open_memory(fd);
+        int aside = 0;
+        for (int i = 0; i < MOST; i++) aside |= memory->by[i].pid == getpid() && memory->by[i].aside;
+        if (!aside) return memory;
+        close_memory(memory, *fd);
+        usleep(10000);
+    }
+}
+
 static int take(int64_t more) {
     int fd, code = 2, own = -1, empty = -1;
-    struct memory *memory = open_memory(&fd);
+    struct memory *memory = open_awake(&fd);
     uint64_t held = sum(memory);
     for (int i = 0; i < MOST; i++) {
         if (memory->by[i].pid == getpid()) own = i;
@@ -94,7 +107,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 }
 static void look(uint64_t *left, uint64_t *total) {
     int fd;
-    struct memory *memory = open_memory(&fd);
+    struct memory *memory = open_awake(&fd);
     *total = memory->total;
     *left = memory->total - sum(memory);
     close_memory(memory, fd);

@@ -1,5 +1,5 @@
 /* A program that allocates as it reads: `KIND MEGABYTES` answers the slot or the error, `free SLOT`
- * frees, `cache SLOT` leaves a block to the allocator's cache, `fork` goes on as a child,
+ * frees, `cache SLOT` leaves a block to the allocator's cache, `fork` goes on as a child, `exit` ends,
  * `error` answers the runtime's last error. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,6 +66,8 @@ int main(void) {
             printf("0\n");
         } else if (!strcmp(kind, "error")) {
             printf("%d\n", cudaGetLastError());
+        } else if (!strcmp(kind, "exit")) {
+            return 0;
         } else if (!strcmp(kind, "fork")) {
             pid_t child = fork();
             if (child) {

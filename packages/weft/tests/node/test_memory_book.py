@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.node.memory.book import (
+    LATE_S,
     LONELY_S,
     PATIENCE_S,
     RESERVE,
@@ -133,6 +134,55 @@ def test_a_higher_priority_comes_first() -> None:
     driver.hold(1, 30)
 
     assert driver.order == [3]
+
+
+def test_the_policys_order_comes_before_priority_and_the_longest_wait() -> None:
+    driver = Driver()
+    driver.book.order = {"job-3": (0.0, 1.0), "job-4": (0.0, 2.0)}
+    driver.start(1, 100)
+    for key in (2, 4, 3):
+        driver.start(key, 1)
+        driver.want(key, 60, priority=2.0 if key == 2 else 0.0)
+        driver.pass_s(1.0)
+
+    driver.end(1)
+    for key in (3, 4):
+        driver.pass_s(3.0)
+        driver.end(key)
+    driver.pass_s(3.0)
+
+    assert driver.order == [3, 4, 2]
+
+
+def test_one_that_has_waited_for_long_goes_before_the_policys_order() -> None:
+    driver = Driver()
+    driver.book.order = {"job-2": (0.0, 9.0), "job-3": (0.0, 1.0)}
+    driver.start(1, 100)
+    driver.start(2, 1)
+    driver.start(3, 1)
+    driver.want(2, 60)
+    driver.pass_s(LATE_S)
+    driver.want(3, 60)
+
+    driver.hold(1, 30)
+    driver.pass_s(1.0)
+
+    assert driver.order == [2]
+
+
+def test_where_nothing_tells_what_is_free_a_request_is_tried() -> None:
+    driver = Driver()
+    driver.start(1, 100)
+    driver.start(2, 1)
+    driver.wants[102] = 60
+    wait = Wait(102, job_of(2), 2, DEVICE, 60, 0.0, driver.now)
+    driver.obey(driver.book.want(driver.now, 102, wait, 0, 0))
+    driver.book.lose(driver.now, 1)  # as if the book had never heard of it
+
+    driver.held.pop(1)
+    driver.pass_s(1.0)
+
+    assert driver.order == [2]
 
 
 def test_small_requests_pass_a_large_one_only_for_a_while() -> None:

@@ -254,3 +254,16 @@ def test_neighbours_that_break_a_promise_although_they_are_slowed_stand_still() 
 
 def test_a_group_is_chosen_of_no_job_as_well() -> None:
     assert SharingGroups().choose(0.0, {}, ResidentSpeeds(), {}) == frozenset()  # none has reported
+
+
+def test_jobs_whose_steps_are_never_seen_all_run() -> None:
+    control = DeviceControl()
+    residents = {
+        JobId(job): ResidentSpeed(JobId(job), 1, MeasuredAttempt(), 1.3, 90.0, firm=False)
+        for job in "ab"
+    }
+
+    for tick in range(100):
+        frozen = control.tick(1_000.0 + tick * TICK_S, residents)
+
+    assert not frozen

@@ -16,7 +16,7 @@ Deviations  the paper's local coordinator is not published: shares rise by 5 poi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from weft.core.plan.taxonomy import DeviceSharing, NeededKnowledge, Objective, P
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
+from weft.pieces.share.memory_order import order_memory
 from weft_papers.antman.fair import Round, StartTerms
 
 ABOUT = About(
@@ -82,7 +83,10 @@ class Antman:
         terms = StartTerms(
             self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb
         )
-        return Round(view, self._loose(view, self.loose_priority), terms).plan()
+        loose = self._loose(view, self.loose_priority)
+        plan = Round(view, loose, terms).plan()
+        order = order_memory(view, plan.changes, lambda _: loose.astype(float))
+        return replace(plan, memory_order=order)
 
     def _loose(self, view: View, priority: float | None) -> Bools:
         most = -np.inf if priority is None else priority

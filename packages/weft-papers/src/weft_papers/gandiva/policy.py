@@ -33,6 +33,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.frozen import frozen
+from weft.pieces.share.memory_order import order_memory
 from weft_papers.gandiva.occupancy import (
     GandivaMemory,
     HomeOccupancy,
@@ -110,7 +111,8 @@ class Gandiva:
         until = self._until(book, kept, changes, begun)
         used = dict.fromkeys((*kept.used, *(n for j in running for n in book.home[j])))
         memory = book.memory(until, (n for n in used if n in book.nodes))
-        return Plan(changes, wake_at=min(until.values(), default=None), memory=memory)
+        wake_at, order = min(until.values(), default=None), order_memory(view, changes)
+        return Plan(changes, wake_at=wake_at, memory=memory, memory_order=order)
 
     def _admit(self, book: HomeOccupancy) -> None:
         for job in book.waiting():

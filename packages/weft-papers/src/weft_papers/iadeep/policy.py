@@ -34,6 +34,7 @@ from weft.core.plan.policy import recall
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
+from weft.pieces.share.memory_order import order_memory
 from weft_papers.iadeep.devices import Device, SharedDevices, of_types, shareable
 from weft_papers.iadeep.tuning import DeviceTuner, TuningSession, interference
 
@@ -115,7 +116,13 @@ class IADeep:
         wakes = [session.until for session in book.sessions.values()]
         memory = IADeepMemory(book.sessions, book.tuned, book.records)
         reasons = book.explain()
-        return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
+        return Plan(
+            changes,
+            wake_at=min(wakes, default=None),
+            memory=memory,
+            reasons=reasons,
+            memory_order=order_memory(view, changes),
+        )
 
 
 class _TuningState:

@@ -45,6 +45,7 @@ from weft.core.plan.taxonomy import (
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.frozen import frozen
+from weft.pieces.share.memory_order import doublings_left, order_memory
 from weft.plural import say_gpus
 from weft_papers.lucid.profiler_nodes import Corner
 from weft_papers.lucid.queue import Main
@@ -164,7 +165,8 @@ class Lucid:
         wakes = [at for at in (*corner.ends(), *patience) if at > view.now]
         changes = {**corner.changes, **draft.changes}
         memory = LucidMemory(arrivals, corner.since, draft.started)
-        return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
+        wake_at, order = min(wakes, default=None), order_memory(view, changes, doublings_left)
+        return Plan(changes, wake_at=wake_at, memory=memory, memory_order=order)
 
     def _quiet(self, view: View) -> float:
         return self.quiet * view.cluster.gpus / VENUS_GPUS

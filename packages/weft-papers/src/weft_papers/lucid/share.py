@@ -11,6 +11,7 @@ from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
+from weft.pieces.share.memory_order import doublings_left, order_memory
 from weft_papers.lucid.profiler_nodes import Corner
 from weft_papers.lucid.queue import Main
 
@@ -37,4 +38,5 @@ class LucidPairs:
         draft = Main(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
         waiting = ranking.rows[view.waiting()[ranking.rows]].tolist()
         draft.start_in_order(waiting, packing=True, overtaking=admit.overtakes)
-        return Plan(draft.changes)
+        order = order_memory(view, draft.changes, doublings_left)
+        return Plan(draft.changes, memory_order=order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from weft.formulas.sharing import lockstep
 from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
+from weft.pieces.share.memory_order import doublings, order_memory
 from weft_papers.muri.admit import RESOURCES, Admission, Admitted, MuriQueue
 from weft_papers.muri.merge import Bucket, MergedGroup, Mix, merge_all
 
@@ -61,7 +63,9 @@ class MuriGroups:
         buckets = admission.admit()
         admitted = Admitted(queue, Discipline(self.discipline), admission.types)
         Grouping(admitted, matching=self.matching).group(buckets)
-        return Placement(admitted, best_order=self.ordering == "best").place(buckets)
+        plan = Placement(admitted, best_order=self.ordering == "best").place(buckets)
+        order = order_memory(view, plan.changes, lambda _: doublings(key))
+        return replace(plan, memory_order=order)
 
 
 # ---- merged while GPUs are short, taken apart where it does not pay

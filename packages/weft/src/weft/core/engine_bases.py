@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from weft.core.errors import EngineError
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace
 from weft.core.stops import Rung
 
 
@@ -15,6 +17,15 @@ class NoLiveResize:
     async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
         """Never called, because no attempt is reported as Resizable."""
         raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
+
+
+class NoMemoryWaits:
+    """A base for engines where no allocation of device memory waits."""
+
+    __slots__ = ()
+
+    async def order_memory(self, order: Mapping[JobId, MemoryPlace]) -> None:
+        """Nothing waits."""
 
 
 class NoSleep:

@@ -24,7 +24,7 @@ from weft.core.job_objects import JobObjects
 from weft.core.knowledge.measured import MeasuredAttempt, Sees
 from weft.core.latency import Latency
 from weft.core.model.cluster import Node, OutOfUse
-from weft.core.model.job import Allocation, Job, JobId, NodeId
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace, NodeId
 from weft.core.model.topology import Uplink
 from weft.core.model.trace import Truth
 from weft.core.node_checks import NodeChecks
@@ -267,6 +267,13 @@ class Engine(Protocol):
         """Take back what was asked for `by` someone; an attempt that no one wants asleep runs.
 
         EngineError while it cannot, such as when its devices have no room: it is tried again.
+        """
+        ...
+
+    async def order_memory(self, order: Mapping[JobId, MemoryPlace]) -> None:
+        """Let jobs whose allocations wait have memory that becomes free in this order.
+
+        The lowest numbers first, of equal ones the longest wait, last those without any.
         """
         ...
 

@@ -289,7 +289,8 @@ class Scheduler:
         self._decided_at = now
         if by is None:
             self.memory = plan.memory
-            if self._journal is None and plan.does_nothing and not state.asleep:
+            idle = plan.does_nothing and not state.find_reordered(plan.memory_order)
+            if self._journal is None and idle and not state.asleep:
                 state.decisions, state.wake_at = state.decisions + 1, self._next_wake(now, plan)
                 state.free.commit()
                 return []
@@ -305,6 +306,7 @@ class Scheduler:
             self._stops.choose(state, self.knowledge, now, plan, live),
             tuple(sorted(plan.promised)),
             {j: plain_facts(values) for j, values in plan.facts.items() if plan.reasons.get(j)},
+            state.find_reordered(plan.memory_order),
         )
         if self._journal is not None:
             self._journal(now, decided)

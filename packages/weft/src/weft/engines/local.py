@@ -21,7 +21,7 @@ from weft.core.errors import EngineError
 from weft.core.knowledge.measured import MeasuredAttempt, Sees
 from weft.core.knowledge.programs import is_guarded
 from weft.core.model.cluster import Node
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.core.stops import SLEEPS, Rung
@@ -66,7 +66,7 @@ from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, folder_of, short_path, 
 from weft.wire.cgroups import find_base, remove_group
 from weft.wire.gpu_health import DeviceWatch
 from weft.wire.identity import Identity
-from weft.wire.memory_waits import VARIABLE, add_guard, find_library
+from weft.wire.memory_waits import VARIABLE, add_guard, find_library, write_order
 
 log = logging.getLogger(__name__)
 
@@ -353,6 +353,16 @@ class LocalEngine(FleetEngine):
             if error.errno in MACHINE_WIDE:
                 raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             log.warning("attempt=%s did not get its new settings: %s", folder, error)
+
+    async def order_memory(self, order: Mapping[JobId, MemoryPlace]) -> None:
+        """Leave it for the book of this machine's devices."""
+        if self._guard is None:
+            return
+        named = {str(job): at for job, at in order.items()}
+        try:
+            await self._loop.run(lambda: write_order(self.state, named))
+        except OSError as error:
+            raise EngineError(f"cannot write in {self.state}: {error.strerror}") from error
 
     def _describe(self, job: Job, to: Allocation, attempt: int) -> AttemptSpec:
         """The description of an attempt for its agent on other devices, its new terms among it."""

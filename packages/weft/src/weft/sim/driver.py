@@ -17,6 +17,7 @@ from weft.core.events import event as facts
 from weft.core.events.actions import (
     Action,
     Adjust,
+    OrderMemory,
     Reject,
     Resize,
     Resume,
@@ -211,7 +212,7 @@ class Simulation:
             for seq in self._physics.running():
                 self._expect(self._physics.review(now, seq), seq)
 
-    def _carry_out(self, now: float, action: Action) -> Iterable[facts.Event]:
+    def _carry_out(self, now: float, action: Action) -> Iterable[facts.Event]:  # noqa: C901 - one case an action
         match action:
             case Start(job, on, attempt):
                 next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
@@ -230,6 +231,8 @@ class Simulation:
                 self.counts.rejected += 1
             case Adjust(job_id, attempt, to):
                 return self._adjust(now, job_id, attempt, to)
+            case OrderMemory():
+                pass
             case Resize():
                 self._resize(now, action)
             case Sleep():

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.engine_bases import NoLiveResize, NoSleep
+from weft.core.engine_bases import NoLiveResize, NoMemoryWaits, NoSleep
 from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt, Sees
 from weft.core.model.cluster import Cluster, Node, parse_cluster
@@ -49,7 +49,7 @@ class _Run:
 
 
 @dataclass
-class SimulatedEngine(NoLiveResize, NoSleep):
+class SimulatedEngine(NoLiveResize, NoMemoryWaits, NoSleep):
     """Jobs that only pass time, on any cluster.
 
     A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without

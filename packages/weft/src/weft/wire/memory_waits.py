@@ -14,11 +14,12 @@ from pathlib import Path
 from zlib import crc32
 
 from weft.frozen import frozen
+from weft.wire.attempt import write_whole
 
 log = logging.getLogger(__name__)
 
 PRELOAD = Path(__file__).parents[1] / "node" / "memory" / "preload"
-SOCKET, WAITS = "memory.sock", "memory.json"
+SOCKET, WAITS, ORDER = "memory.sock", "memory.json", "memory-order.json"
 VARIABLE = "LD_PRELOAD"
 
 
@@ -95,3 +96,20 @@ def read_waits(state: Path) -> tuple[WaitRow, ...]:
         if not isinstance(error, FileNotFoundError):
             log.debug("the memory waits of %s cannot be read: %r", state, error)
         return ()
+
+
+def write_order(state: Path, order: Mapping[str, tuple[float, ...]]) -> None:
+    """Leave the policy's order for the book of an engine's folder; it outlives both."""
+    write_whole(state / ORDER, dict(order))
+
+
+def read_order(state: Path) -> dict[str, tuple[float, ...]]:
+    """The order that was left last; empty where there is none, or it cannot be read."""
+    try:
+        order = json.loads((state / ORDER).read_text())
+        return {str(job): tuple(map(float, at)) for job, at in order.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        log.warning("the order for memory of %s cannot be read: %r", state, error)
+        return {}

@@ -152,6 +152,7 @@ SAMPLES: tuple[facts.Event, ...] = (
         live=(A,),
         sleeps={A: Rung.FREEZE},
         promised=(A,),
+        memory_order={A: (0.0, 1.0)},
         facts={A: {"limit": 2.0, "tenant": "red"}},
     ),
 )

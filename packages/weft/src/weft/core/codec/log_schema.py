@@ -42,6 +42,7 @@ MAY_GO: Mapping[str, str] = {
     "NodeDown.why": "why a node was drained",
     "NodeUp.by": "who put a node back into use",
     "PolicyChanged.terms": "what the policy says about itself, which `weft verify` reads",
+    "Decided.memory_order": "memory that becomes free goes by priority and by the longest wait",
     "Decided.facts": "the numbers in reasons for waiting",
     "Decided.blockers{}": "the kind of a reason for waiting",
     "names": "new names of wrappers",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weft.core.model.job import Allocation, Job, JobId
+from collections.abc import Mapping
+
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace
 from weft.core.stops import Rung
 from weft.frozen import frozen
 
@@ -69,6 +71,16 @@ class Resume:
 
 
 @frozen
+class OrderMemory:
+    """Let jobs have device memory that becomes free in this order; not answered.
+
+    It replaces the order before: the lowest numbers first, last those without any.
+    """
+
+    order: Mapping[JobId, MemoryPlace]
+
+
+@frozen
 class Reject:
     """Tell the submitter that a job can never run."""
 
@@ -83,4 +95,4 @@ class Wake:
     at: float | None
 
 
-Action = Start | Stop | Adjust | Resize | Sleep | Resume | Reject | Wake
+Action = Start | Stop | Adjust | Resize | Sleep | Resume | OrderMemory | Reject | Wake

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.cluster import Node
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Tier
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace, NodeId, Tier
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.core.stops import Rung
@@ -375,7 +375,8 @@ class Decided:
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
     they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
     `promised` names jobs that were promised their deadline. `facts` are what reasons state: the
-    numbers and names of each, by the words of `weft.core.plan.reasons`.
+    numbers and names of each, by the words of `weft.core.plan.reasons`. `memory_order` are
+    the numbers of the plan that are not as before.
     """
 
     number: int
@@ -389,6 +390,7 @@ class Decided:
     sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
     promised: tuple[JobId, ...] = ()
     facts: Mapping[JobId, Mapping[str, Any]] = field(default_factory=dict)
+    memory_order: Mapping[JobId, MemoryPlace] = field(default_factory=dict)
 
 
 OfJob = (

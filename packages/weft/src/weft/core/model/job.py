@@ -21,6 +21,7 @@ from weft.plural import say_gpus
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
+MemoryPlace = tuple[float, ...]  # in the order for device memory: the lowest is first
 
 MOST_GPUS = 1_000_000
 LEAST_SHARE = 0.01  # of a device; below it claims would drown in the ledger's rounding

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Protocol
 
 from weft.core.errors import PlanError
-from weft.core.model.job import Allocation, JobId
+from weft.core.model.job import Allocation, JobId, MemoryPlace
 from weft.core.plan.reasons import Blocker, Reason
 from weft.frozen import frozen
 
@@ -32,6 +32,8 @@ class Plan:
     are changes that go through a checkpoint although the jobs could make them as they train, so
     that what they hold is free at once. `promised` are jobs that were promised their deadline now:
     that lasts whatever becomes of the memory. `facts` are the numbers and names of reasons.
+    `memory_order` says who of the jobs that share devices gets device memory that becomes free: the
+    lowest numbers, of equal ones the longest wait. A job that it does not name keeps its numbers.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Plan:
     restarts: frozenset[JobId] = frozenset()
     promised: frozenset[JobId] = frozenset()
     facts: Mapping[JobId, Mapping[str, object]] = field(default_factory=dict)
+    memory_order: Mapping[JobId, MemoryPlace] = field(default_factory=dict)
 
     @property
     def does_nothing(self) -> bool:
@@ -71,7 +74,10 @@ class Plan:
         theirs = {job: text for job, text in more.reasons.items() if job in more.changes}
         changes = {**self.changes, **more.changes}
         promised = self.promised | more.promised
-        return replace(self, changes=changes, reasons={**mine, **theirs}, promised=promised)
+        order = {**self.memory_order, **more.memory_order}
+        return replace(
+            self, changes=changes, reasons={**mine, **theirs}, promised=promised, memory_order=order
+        )
 
     @classmethod
     def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
@@ -96,6 +102,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     memories: list[object] = []
     facts: dict[JobId, Mapping[str, object]] = {}
     promised: frozenset[JobId] = frozenset()
+    order: dict[JobId, MemoryPlace] = {}
     for plan in plans:
         if twice := changes.keys() & plan.changes.keys():
             raise PlanError(f"two plans change {', '.join(sorted(twice))}")
@@ -107,6 +114,17 @@ def merge(plans: Iterable[Plan]) -> Plan:
         wakes += [plan.wake_at] if plan.wake_at is not None else []
         memories.append(plan.memory)
         promised |= plan.promised
+        order.update(plan.memory_order)
     wake = min(wakes, default=None)
     memory = tuple(memories)
-    return Plan(changes, rejected, wake, reasons, memory, blockers, promised=promised, facts=facts)
+    return Plan(
+        changes,
+        rejected,
+        wake,
+        reasons,
+        memory,
+        blockers,
+        promised=promised,
+        facts=facts,
+        memory_order=order,
+    )

@@ -79,6 +79,7 @@ def save_state(state: State) -> SavedState:
         "decisions": state.decisions,
         "wake_at": state.wake_at,
         "recalled": state.recalled,
+        "memory_order": dict(state.memory_order),
         "suspended": sorted(table.suspended),
         "promised": sorted(table.promised),
         "stops": state.asleep.save(),
@@ -130,6 +131,9 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
     state.wake_at = numbers["wake_at"]
     state.recalled = numbers.get("recalled", 0)
+    state.memory_order = {
+        JobId(job): tuple(at) for job, at in numbers.get("memory_order", {}).items()
+    }
     state.table.suspended = set(map(JobId, numbers.get("suspended", ())))
     state.table.promised = set(map(JobId, numbers.get("promised", ())))
     for job in state.table.jobs:

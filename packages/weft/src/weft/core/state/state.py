@@ -13,7 +13,7 @@ from typing import assert_never
 from weft.core.asleep import fold as asleep
 from weft.core.asleep.sleeping import Asleep
 from weft.core.errors import WeftError
-from weft.core.events.actions import Action, Adjust, Reject, Start, Stop
+from weft.core.events.actions import Action, Adjust, OrderMemory, Reject, Start, Stop
 from weft.core.events.event import (
     Awoke,
     Cancelled,
@@ -52,7 +52,7 @@ from weft.core.events.event_history import EventHistory
 from weft.core.events.job_end import Ended, How
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import Dependencies
-from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.model.job import Allocation, Job, JobId, MemoryPlace, Stage
 from weft.core.state import node_events as nodes
 from weft.core.state.capacity import Capacity
 from weft.core.state.cells import Column
@@ -71,6 +71,7 @@ class State:
         self.submissions = self.decisions = 0
         self.wake_at: float | None = None
         self.recalled = 0  # loaned machines that are wanted back and still here
+        self.memory_order: Mapping[JobId, MemoryPlace] = {}  # as plans say
         self.ended: list[Ended] = []
         self._known_ends: dict[JobId, bool] = {}
         self._last_known: Ended | None = None
@@ -138,14 +139,10 @@ class State:
                     return self._restart(now, row)
                 case Woken():
                     self.wake_at = None
+                case PolicyChanged():
+                    return self._forget_order()
                 case (
-                    Noticed()
-                    | DeadlineMissed()
-                    | PolicyChanged()
-                    | Measured()
-                    | Observed()
-                    | Refitted()
-                    | Foretold()
+                    Noticed() | DeadlineMissed() | Measured() | Observed() | Refitted() | Foretold()
                 ):
                     pass  # nothing that decisions follow from
                 case _:
@@ -273,7 +270,23 @@ class State:
             actions.append(Reject(job, reason))
         for job, to in begin:
             actions += self._promise(job, to)
-        return actions
+        return actions + self._order_memory(decided)
+
+    def _order_memory(self, decided: Decided) -> list[Action]:
+        if not decided.memory_order:
+            return []
+        changed = {**self.memory_order, **decided.memory_order}
+        self.memory_order = {job: at for job, at in changed.items() if job in self.table}
+        return [OrderMemory(self.memory_order)]
+
+    def _forget_order(self) -> list[Action]:
+        """Take back what another policy said."""
+        before, self.memory_order = self.memory_order, {}
+        return [OrderMemory({})] if before else []
+
+    def find_reordered(self, order: Mapping[JobId, MemoryPlace]) -> dict[JobId, MemoryPlace]:
+        """The numbers in an order for device memory that are not as they were."""
+        return {job: at for job, at in order.items() if self.memory_order.get(job) != at}
 
     # ---- promises
 

@@ -189,7 +189,9 @@ class MemoryBook:
         return self.root / "memory-book.json"
 
     def ensure(self) -> None:
-        """Have it running."""
+        """Have it running; it ends by itself once this has not been asked for a while."""
+        with suppress(FileNotFoundError):
+            os.utime(self._record)
         if self._child is not None and reap(self._child):
             self._child = None
         if self._child is None and self.pid is None:

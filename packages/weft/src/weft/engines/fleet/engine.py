@@ -19,6 +19,7 @@ from pathlib import Path
 from weft.base.errors import WireError
 from weft.core.artifacts import ArtifactFiles
 from weft.core.batch_work import BatchWorks
+from weft.core.engine_bases import NoMemoryWaits
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Event, StartFailed, Stopped
 from weft.core.job_objects import JobObjects
@@ -68,7 +69,7 @@ SUBMITTING = 8  # requests at once
 CHECK_S = 90.0  # for a node to open its GPUs, once the manager has started an agent there
 
 
-class FleetEngine(SleepsOnNodes):
+class FleetEngine(SleepsOnNodes, NoMemoryWaits):
     """An engine (`weft.core.protocols.Engine`) on whatever `manager` runs agents with.
 
     `what` is the controller in words for people. With `users` ranks run as their tenants' users,

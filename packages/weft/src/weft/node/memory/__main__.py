@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from weft.node.memory.server import BookServer
+from weft.node.memory.server import ALONE_S, BookServer
 from weft.node.tokens.__main__ import be_the_only_one
 
 
@@ -18,11 +18,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("socket", type=Path, help="where to listen")
     parser.add_argument("--state", type=Path, required=True, help="folder of the jobs")
     parser.add_argument("--record", type=Path, help="file to write down who is the only one")
+    parser.add_argument("--alone-s", type=float, default=ALONE_S, help="until it ends by itself")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     if asked.record is not None and not be_the_only_one(asked.record):
         return 0
-    asyncio.run(BookServer(asked.socket, asked.state).serve())
+    asyncio.run(BookServer(asked.socket, asked.state, asked.record, asked.alone_s).serve())
     return 0
 
 

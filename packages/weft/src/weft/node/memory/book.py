@@ -7,8 +7,9 @@ about does no harm: the book only decides who tries next, one at a time on each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from weft.frozen import frozen
 
@@ -17,6 +18,7 @@ LATER_S = 0.15  # and from then on, for memory that the book does not see
 LATELY_S = 2.0
 STUCK_S = 1.0  # in which a member answers that it tried
 PATIENCE_S = 10.0  # of the first that waits: later ones pass it only until then
+LATE_S = 30.0  # of waiting: then it goes before whatever order there is
 LONELY_S = 30.0  # of one beside which nothing is known to hold memory
 RESERVE = 64  # a part of a device that is left to contexts and code, which do not wait
 TRIES = 10  # of one that seems to fit: then the driver knows better
@@ -49,6 +51,7 @@ class GoOn:
 
 
 Out = list[MemoryLine | GiveWay | GoOn]
+Rank = tuple[bool, bool, tuple[float, ...], float, Key]
 
 
 @dataclass(slots=True)
@@ -65,7 +68,8 @@ class HoldingProcess:
 class Wait:
     """A request that waits; `tried_at` is set while the member tries.
 
-    One that `begins` is of a process that has no context yet.
+    One that `begins` is of a process that has no context yet; one that is `late` has waited so
+    long that it goes before the others.
     """
 
     key: Key
@@ -79,11 +83,7 @@ class Wait:
     said_at: float = 0.0
     tries: int = 0
     begins: bool = False
-
-    @property
-    def rank(self) -> tuple[bool, float, float, Key]:
-        """Higher priority first, then the longest wait; last of all those that do not answer."""
-        return self.tried_at is not None, -self.priority, self.since, self.key
+    late: bool = False
 
 
 @dataclass(slots=True)
@@ -103,13 +103,17 @@ class DeviceMemory:
 
 
 class Book:
-    """All devices of a machine; `may_suspend` says whether a job can give way and go on later."""
+    """All devices of a machine; `may_suspend` says whether a job can give way and go on later.
+
+    `order` is the policy's, by job: the lowest numbers get first what becomes free.
+    """
 
     def __init__(self, may_suspend: Callable[[Job], bool] = lambda job: False) -> None:  # noqa: ARG005
         self._may_suspend = may_suspend
         self.processes: dict[Key, HoldingProcess] = {}
         self.waits: dict[Key, Wait] = {}
         self.devices: dict[str, DeviceMemory] = {}
+        self.order: Mapping[str, tuple[float, ...]] = {}
 
     # ---- words of members
 
@@ -163,6 +167,8 @@ class Book:
     def tick(self, now: float) -> Out:
         """Serve every device whose memory a job waits for."""
         out: Out = []
+        for wait in self.waits.values():
+            wait.late = now - wait.since >= LATE_S
         for device in sorted(self._waited_for() | self._left()):
             if now >= self._device(device).next_at:
                 out += self._serve(now, device)
@@ -190,7 +196,7 @@ class Book:
     def missing(self, wait: Wait) -> int:
         """Return the bytes that must become free before a request can be served, in its turn."""
         book, waiting = self._device(wait.device), self._waiting(wait.device)
-        before = (other for other in waiting if other.rank < wait.rank)
+        before = (other for other in waiting if self._rank(other) < self._rank(wait))
         wanted = wait.size + sum(other.size for other in before)
         if wait.job in book.away:
             wanted += sum(each.held.get(wait.device, 0) for each in self._of(wait.job))
@@ -211,7 +217,9 @@ class Book:
         if out := self._break_up(now, device):
             return out
         chosen = self._choose(now, device, waiting)
-        return _try(now, waiting[0], "look") if chosen is None else _try(now, chosen)
+        if chosen is None and book.total:
+            return _try(now, waiting[0], "look")
+        return _try(now, chosen or waiting[0])  # where nothing tells what is free, it tries
 
     def _choose(self, now: float, device: str, waiting: list[Wait]) -> Wait | None:
         """The first that fits; once the first of all waited for long, only small ones pass it."""
@@ -281,7 +289,16 @@ class Book:
         """In the order in which they are served."""
         away = self._device(device).away
         here = (w for w in self.waits.values() if w.device == device and w.job not in away)
-        return sorted(here, key=lambda wait: wait.rank)
+        return sorted(here, key=self._rank)
+
+    def _rank(self, wait: Wait) -> Rank:
+        """Late ones by their wait, others in the policy's order, then by priority and their wait.
+
+        Last of all those that do not answer.
+        """
+        known = self.order.get(wait.job[0], (inf, -wait.priority))
+        place = () if wait.late else known
+        return wait.tried_at is not None, not wait.late, place, wait.since, wait.key
 
     def _of(self, job: Job) -> Iterable[HoldingProcess]:
         return (own for own in self.processes.values() if own.job == job)

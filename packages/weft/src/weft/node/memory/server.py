@@ -15,6 +15,7 @@ import signal
 import stat
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 from weft.base.errors import WireError
@@ -22,7 +23,7 @@ from weft.node.guard.identity import peer_of
 from weft.node.memory.book import Book, GiveWay, GoOn, Job, Key, MemoryLine, Out, Wait
 from weft.node.memory.giving_way import GivingWay
 from weft.wire.attempt import USER, job_folder, read_json
-from weft.wire.memory_waits import WAITS
+from weft.wire.memory_waits import ORDER, WAITS, read_order
 
 log = logging.getLogger(__name__)
 
@@ -30,22 +31,31 @@ LONGEST = 1_024  # bytes of a line
 MOST_BYTES = 1 << 50
 MOST_MEMBERS = 4_096
 WRITE_EVERY_S = 0.5
+ALONE_S = 60.0
 
 
 class BookServer:
-    """The book of the engine whose folder is `state`, behind the socket `path`."""
+    """The book of the engine whose folder is `state`, behind the socket `path`.
 
-    def __init__(self, path: Path, state: Path) -> None:
+    An engine touches `record` from time to time. Once none has for `alone_s`, and no process of a
+    job is connected, it ends.
+    """
+
+    def __init__(
+        self, path: Path, state: Path, record: Path | None = None, alone_s: float = ALONE_S
+    ) -> None:
         self._path, self._state = path, state
+        self._record, self._alone_s = record, alone_s
         self._giving_way = GivingWay(state)
         self.book = Book(self._giving_way.may)
         self._writers: dict[Key, asyncio.StreamWriter] = {}
         self._keys = itertools.count(1)
         self._changed = asyncio.Event()
         self._written = ""
+        self._order_at = 0
 
     async def serve(self) -> None:
-        """Serve until SIGTERM or SIGINT."""
+        """Serve until SIGTERM or SIGINT, or until neither an engine nor a job needs it."""
         if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
             self._path.unlink()  # left by one that was killed
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -54,6 +64,7 @@ class BookServer:
         server = await asyncio.start_unix_server(self._member, str(self._path), limit=LONGEST)
         self._path.chmod(0o666)  # the kernel says who connects
         tasks = [asyncio.create_task(self._tick()), asyncio.create_task(self._write_waits())]
+        tasks.append(asyncio.create_task(self._end_alone(ended)))
         log.info("book=%s ready", self._path)
         try:
             await ended.wait()
@@ -89,6 +100,7 @@ class BookServer:
     def _take(self, key: Key, pid: int, uid: int, line: str) -> None:
         """One line; WireError or ValueError for what is none."""
         now, (word, _, rest) = time.monotonic(), line.partition(" ")
+        self._read_order()  # what was left before this line counts for it
         if word == "hello" and key not in self.book.processes and key not in self.book.waits:
             out = self.book.hello(now, key, self._job(rest, uid), pid)
         elif word == "held" and key in self.book.processes:
@@ -155,7 +167,23 @@ class BookServer:
             await asyncio.sleep(pause_s)
             for job in self._giving_way.find_failed():
                 self.book.stay(job)
+            self._read_order()
             self._send(self.book.tick(time.monotonic()))
+
+    async def _end_alone(self, ended: asyncio.Event) -> None:
+        """End it once its engine is gone and no process of a job is left."""
+        while self._record is not None:
+            await asyncio.sleep(self._alone_s / 4)
+            if not self._writers and _age_s(self._record) > self._alone_s:
+                log.info("book=%s no engine and no job is left", self._path)
+                ended.set()
+
+    def _read_order(self) -> None:
+        """Take up the policy's order, where the service has left another one."""
+        with contextlib.suppress(FileNotFoundError):
+            left_at = (self._state / ORDER).stat().st_mtime_ns
+            if left_at != self._order_at:
+                self._order_at, self.book.order = left_at, read_order(self._state)
 
     async def _write_waits(self) -> None:
         """Write the waits into a file for the service, as often as they change."""
@@ -181,6 +209,14 @@ class BookServer:
                 "missing": round(self.book.missing(wait) / 1e9, 3),
                 "held": {job: round(size / 1e9, 3) for (job, _), size in held.items()},
             }
+
+
+def _age_s(path: Path) -> float:
+    """Seconds since a file was touched; infinite where it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return inf
 
 
 def _device(text: str) -> str:

@@ -27,6 +27,7 @@ from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.releasing import devices_of
 from weft.core.stops import Rung
+from weft.pieces.share.memory_order import doublings_left, order_memory
 
 BROKEN_S = 3.0  # of a promise, although the neighbours were slowed
 
@@ -142,7 +143,8 @@ def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
     mark = view.free.mark()
     plan = decide(view.without(hidden) if hidden.any() else view)
     view.free.rollback(mark)
-    return _Search(view, programs, plan, together).run()
+    plan = _Search(view, programs, plan, together).run()
+    return replace(plan, memory_order=order_memory(view, plan.changes, doublings_left))
 
 
 def _find_together(view: View) -> dict[Device, list[int]]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import assert_never
 
 from weft.core.errors import EngineError, WeftError
-from weft.core.events.actions import Adjust, Reject, Resize, Resume, Sleep, Start, Stop
+from weft.core.events.actions import Adjust, OrderMemory, Reject, Resize, Resume, Sleep, Start, Stop
 from weft.core.events.event import Awoke, Event, ResizeFailed, SleepFailed, Slept, StartFailed
 from weft.core.model.job import JobId
 from weft.core.protocols import Engine
@@ -19,7 +19,7 @@ from weft.wire.ending import end_if_asked
 
 log = logging.getLogger(__name__)
 
-Request = Start | Stop | Adjust | Resize | Sleep | Resume | Reject
+Request = Start | Stop | Adjust | Resize | Sleep | Resume | OrderMemory | Reject
 AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
 
 
@@ -127,6 +127,8 @@ class Requests:
                 await self._engine.resize(job, to, attempt, epoch)
             case Sleep() | Resume():
                 self._begin(action)
+            case OrderMemory(order):
+                await self._engine.order_memory(order)
             case Reject(job_id, reason):
                 log.warning("job=%s rejected: %s", job_id, reason)
             case _:

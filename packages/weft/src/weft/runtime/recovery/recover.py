@@ -13,7 +13,7 @@ from weft.base.garbage import no_collection
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import event as facts
-from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
+from weft.core.events.actions import OrderMemory, Resize, Resume, Sleep, Start, Stop
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId, Stage
 from weft.core.protocols import Store
@@ -388,14 +388,14 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     return None
 
 
-Wish = Start | Stop | Resize | Sleep | Resume
+Wish = Start | Stop | Resize | Sleep | Resume | OrderMemory
 
 
 def wishes_of(state: State) -> list[Wish]:
     """Every stop, start and resize that was asked for and not answered yet, stops first.
 
     What a driver repeats when it cannot know which actions were carried out. So is every job that
-    is to sleep, since it may have been woken meanwhile.
+    is to sleep, since it may have been woken meanwhile, and the order for device memory.
     """
     sleepers, table, releasing = state.asleep.sleepers, state.table, state.releasing
     wishes: list[Wish] = [
@@ -410,6 +410,8 @@ def wishes_of(state: State) -> list[Wish]:
         if on is not None and not releasing.holds(job.id):
             kind = Resume if job.id in sleepers else Start
             wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
+    if state.memory_order:
+        wishes.append(OrderMemory(state.memory_order))
     return wishes
 
 

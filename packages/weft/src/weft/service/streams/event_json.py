@@ -97,6 +97,7 @@ def _part(driver: Driver, who: Caller, event: facts.Decided) -> facts.Decided:
         live=tuple(own(dict.fromkeys(event.live))),
         sleeps=own(event.sleeps),
         promised=tuple(own(dict.fromkeys(event.promised))),
+        memory_order=own(event.memory_order),
     )
 
 

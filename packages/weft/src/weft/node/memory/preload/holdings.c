@@ -74,14 +74,16 @@ int say(int fd, char *text, int flags) {
 }
 
 const char *name_of(int device) {
+    static __thread char text[33];
     unsigned char id[16] = {0};
-    char text[33];
     if (*names[device]) return names[device];
     int (*get)(void *, int) = DRIVER("cuDeviceGetUuid_v2");
     if (!get) get = DRIVER("cuDeviceGetUuid");
-    if (!get || get(id, device)) id[15] = (unsigned char)device;
+    /* Before the first call of CUDA there is no driver to ask: that is no name to keep. */
+    int known = get && !get(id, device);
+    if (!known) id[15] = (unsigned char)device;
     for (int i = 0; i < 16; i++) sprintf(text + 2 * i, "%02x", id[i]);
-    return strcpy(names[device], text);
+    return known ? strcpy(names[device], text) : text;
 }
 
 static void hang_up(void) {

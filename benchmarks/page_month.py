@@ -32,7 +32,7 @@ from benchmarks.page import FLAGS, fill
 from benchmarks.service_load import SERVE, Asker
 from weft.core.events import event as facts
 from weft.core.events.report import Report
-from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
@@ -159,7 +159,7 @@ def read(state: Path, *, history: bool) -> tuple[float, Recovered]:
     idle = {"fold": lambda *_: None, "follow": lambda *_: None}
 
     def make() -> Scheduler:
-        return Scheduler(live_policy(FIFO), parse_cluster("1x1"))
+        return Scheduler(live_policy(FIFO), Cluster(()))
 
     store = SqliteStore(state / "events.db")
     began = time.process_time()

@@ -250,3 +250,14 @@ def test_a_snapshot_without_a_history_begins_one_with_what_runs() -> None:
     assert total(past, ("red", "a100"), Measure.USED) == 200.0
     assert total(past, ("blue", ""), Measure.WAITING) == 100.0
     assert total(past, (ALL, "h200"), Measure.ALL) == 400.0
+
+
+def test_what_is_counted_first_of_a_tenant_is_not_lost_where_the_tables_grow() -> None:
+    past = ClusterHistory()
+    past.advance(BEGIN)
+
+    for number in range(40):
+        past.count((f"t{number}", ""), Measure.FAILED)
+
+    past.advance(BEGIN + 1.0)
+    assert [total(past, (f"t{number}", ""), Measure.FAILED) for number in range(40)] == [1.0] * 40

@@ -213,7 +213,8 @@ class ClusterHistory:
 
     def count(self, key: Key, column: Measure, by: float = 1.0) -> None:
         """Count something that happened at once."""
-        self._total[self._row(key), column] += by
+        row = self._row(key)  # first: the tables may grow
+        self._total[row, column] += by
 
     def follow(self, was: JobRecord | None, record: JobRecord) -> None:
         """A job's record is another one from now on."""

@@ -18,7 +18,7 @@ ENGINE = "simulated:cluster=2x4:a100+1x4:h200,speed=2000"
 def top_of(page: Page, region: str) -> float:
     box = page.get_by_role("region", name=region, exact=True).bounding_box()
     assert box is not None
-    return box["y"]
+    return float(box["y"])
 
 
 def dragged(page: Page, over: Locator) -> bool:

@@ -44,7 +44,7 @@ def with_huggingface(folder: str, last: int, most: int = 6, rest: int = 0) -> No
 
     micros: list[Any] = []
 
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.net = make_net()

@@ -31,6 +31,7 @@ from weft.stack.windows import ASIDE, DRAIN, ReservedWindow, find_windows
 # Seconds of a window and how many are kept: an hour, 12 hours, 4 days, 32 days.
 RINGS = ((10.0, 360), (120.0, 360), (900.0, 384), (7200.0, 384))
 MOST_MARKS = 2_000
+MANY_ROWS = 64  # with as many it is seen which can be freed
 TINY = 1e-9  # what is left of a rate after all that made it up is gone
 
 Key = tuple[str, str]  # tenant and kind; ALL for the cluster, and no kind for what waits
@@ -114,14 +115,20 @@ class _Ring:
         """The number of the oldest window that is kept."""
         return self.number - self.most + 1
 
-    def close(self, total: Floats) -> None:
-        """Note the open window, and begin the next."""
-        self.windows[self.number] = _pack(total - self.base)
-        self.begin(self.number + 1, total)
+    def pass_on(self, at: float, until: float, total: Floats, rates: Floats) -> None:
+        """Note the windows that end between two times, when `total` at `at` grows by `rates`."""
+        if self.end > until:
+            return
+        self.windows[self.number] = _pack(total + rates * (self.end - at) - self.base)
+        number = int(until // self.width_s)
+        between = range(max(self.number + 1, number - self.most), number)
+        if between:  # alike: packed once
+            self.windows |= dict.fromkeys(between, _pack(rates * self.width_s))
+        self.begin(number, total + rates * (number * self.width_s - at))
 
     def begin(self, number: int, total: Floats) -> None:
         """Begin a window; what is too old is dropped."""
-        self.number, self.base = number, total.copy()
+        self.number, self.base = number, total
         for old in [*islice(self.windows, max(len(self.windows) - self.most + 1, 0))]:
             del self.windows[old]
         while self.windows and (old := next(iter(self.windows))) < self.first:
@@ -167,28 +174,20 @@ class ClusterHistory:
         if self.begun is None:
             self.begun = self.at = at
             for ring in self._rings:
-                ring.begin(int(at // ring.width_s), self._total)
+                ring.begin(int(at // ring.width_s), self._total.copy())
         if at <= self.at:
             return
         if self._stale:
             self._count_capacity()
-        for ring in self._rings:  # after a long absence: only what is kept
-            first = int(at // ring.width_s) - ring.most
-            if first > ring.number and first * ring.width_s > self.at:
-                ring.begin(first, self._total + self._rates * (first * ring.width_s - self.at))
-        longest = self._rings[-1].number
         while self.at < at:
-            self._pass_to(min(at, self._turns_at, *(ring.end for ring in self._rings)))
-        if self._rings[-1].number != longest:
-            self._free_rows()
+            self._pass_to(min(at, self._turns_at))
 
     def _pass_to(self, until: float) -> None:
-        """Let time pass up to the end of a window at most."""
+        """Let time pass while rates stay as they are."""
+        for ring in self._rings:
+            ring.pass_on(self.at, until, self._total, self._rates)
         self._total += self._rates * (until - self.at)
         self.at = until
-        for ring in self._rings:
-            if ring.end <= until:
-                ring.close(self._total)
         if self._turns_at <= until:
             self._count_capacity()
 
@@ -289,9 +288,12 @@ class ClusterHistory:
     def _row(self, key: Key) -> int:
         row = self._rows.get(key)
         if row is None:
+            if len(self._keys) >= MANY_ROWS and len(self._keys).bit_count() == 1:
+                self._free_rows()  # else at twice as many
             row = self._keys.index(None) if None in self._keys else len(self._keys)
             if row == len(self._keys):
                 self._keys.append(None)
+            if row >= len(self._total):
                 more = max(8, row)
                 self._rates, self._total = (_grown(a, more) for a in (self._rates, self._total))
                 for ring in self._rings:
@@ -302,8 +304,9 @@ class ClusterHistory:
     def _free_rows(self) -> None:
         """Let others have the rows of tenants that no window has a value of."""
         packed = [text for ring in self._rings for text in ring.windows.values()]
-        places = np.concatenate([_unpack(text)[0] for text in packed])
-        used = {*np.unique(places // COLUMNS).tolist()}
+        places = np.concatenate([_unpack(text)[0] for text in ("", *packed)])
+        open_sums = self._total - self._rings[-1].base
+        used = {*np.unique(places // COLUMNS).tolist(), *np.flatnonzero(open_sums.any(1)).tolist()}
         for key, row in [*self._rows.items()]:
             if row not in used and not self._rates[row].any():
                 del self._rows[key]

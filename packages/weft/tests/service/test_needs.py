@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker
+from weft.runtime.records.cluster_history import Mark
 from weft.runtime.records.job_records import JobRecord
 from weft.service.needs import KINDS, PER_KIND, Sight, choose, count_needs, find_needs
 from weft.service.responses.answers import Need, NodeAnswer
@@ -127,20 +128,24 @@ def test_nodes_out_of_use_say_why_and_those_kept_on_purpose_are_left_out() -> No
         node("aside", "set aside"),
         node("part", health=fault),
         node("drained", "drained"),
+        node("by-ann", "drained"),
         node("reserved", "drained"),
         node("sleeps", "drained"),
         node("well"),
     ]
 
-    drained = {"drained", "sleeps"}
-    needs = find_needs(Sight(0.0, nodes=nodes, drained=drained, asleep={"sleeps"}))
+    drained = {"drained", "by-ann", "sleeps"}
+    marks = {"by-ann": Mark(9.0, "drained", "by-ann", "ann", "new disk")}
+    needs = find_needs(Sight(0.0, nodes=nodes, drained=drained, asleep={"sleeps"}, marks=marks))
 
     assert [(need.text, need.count) for need in needs] == [
         ("down-1 and down-2 are down: no word for 90 s", 2),
         ("aside is set aside: one job after the other failed at its start there", 1),
         ("part is used without GPU 2: Xid 79: it has fallen off the bus", 1),
         ("drained is drained", 1),
+        ("by-ann is drained by ann: new disk", 1),
     ]
+    assert needs[-1].step == "Put it to use again once that is done: `weft undrain by-ann`"
     assert needs[1].step == "Find out why, then put it to use again: `weft undrain aside`"
 
 

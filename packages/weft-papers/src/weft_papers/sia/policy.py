@@ -79,6 +79,9 @@ class Sia:
     `p` tempers fairness, `lambda` is what leaving a job without GPUs costs, `interval` the
     length of a round, `max_gpus` the most one job may get. `pooled` asks for beliefs from all jobs
     of a model, running and ended, instead of each job's own reports.
+
+    A job of one size counts as all its GPUs, as the paper says: a gang goes before as many jobs of
+    one GPU, so where GPUs are few short jobs may wait for long behind it.
     """
 
     p: float = -0.5

@@ -17,6 +17,7 @@ from weft.core.model.job import JobId, name_of
 from weft.core.plan.reasons import Blocker, name_some
 from weft.frozen import frozen
 from weft.plural import say_gpus
+from weft.runtime.records.cluster_history import Mark
 from weft.runtime.records.job_records import JobRecord
 from weft.service.access.redaction import mask, secrets_of
 from weft.service.jobs.job_view import name_fields
@@ -40,6 +41,7 @@ STEPS: Mapping[str, str] = {
     "quota": "Cancel what is not needed, or ask an admin for more: `weft quota set {tenant} "
     "--gpus N`",
     "node": "Find out why, then put it to use again: `weft undrain {node}`",
+    "drained": "Put it to use again once that is done: `weft undrain {node}`",
     "down": "Start it again; `weft nodes` says when it is back",
     "judge": "Read the findings under Tenants, or with `weft verify`",
     "service": "`weft doctor` looks at all parts",
@@ -64,7 +66,8 @@ class Sight:
     `active` are jobs that have not ended, `failed` and `succeeded` those that did so lately. What
     is said of jobs that use no GPU, wait for memory, or are slower than promised is in `idle`,
     `memory` and `slow`.
-    `drained` are nodes that a person drained, `asleep` those that only sleep.
+    `drained` are nodes that a person drained, `asleep` those that only sleep. `marks` say of nodes
+    that are out of use who drained them, and why.
     """
 
     now: float
@@ -77,6 +80,7 @@ class Sight:
     nodes: Sequence[NodeAnswer] = ()
     drained: Set[str] = frozenset()
     asleep: Set[str] = frozenset()
+    marks: Mapping[str, Mark] = field(default_factory=dict)
     verdict: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, PartCheck] = field(default_factory=dict)
     succeeded: Iterable[JobRecord] = ()
@@ -233,11 +237,12 @@ def _of_nodes(sight: Sight) -> Iterator[Need]:
             groups[trouble].append(node.id)
     for (state, why), names in groups.items():
         text = f"{name_some(names)} {'is' if len(names) == 1 else 'are'} {state}"
+        known = "drained" if state.startswith("drained by ") and why else "node"
         yield Need(
             kind="node",
             tenant="",
             text=text + (f": {_short(why, LONGEST_WHY)}" if why else ""),
-            step=STEPS["down" if state == "down" else "node"].format(node=names[0]),
+            step=STEPS["down" if state == "down" else known].format(node=names[0]),
             count=len(names),
             nodes=names[:NAMED],
         )
@@ -254,6 +259,9 @@ def _node_trouble(sight: Sight, node: NodeAnswer) -> tuple[str, str] | None:
         return (f"used without GPU {gpus}", why) if aside else None
     if node.state == "set aside":
         return node.state, why or "one job after the other failed at its start there"
+    mark = sight.marks.get(node.id)
+    if node.state == "drained" and node.id in sight.drained and mark is not None and mark.by:
+        return f"drained by {mark.by}", mark.why or why
     if node.state == "down" or node.id in sight.drained:
         return node.state, why
     return None

@@ -70,6 +70,7 @@ class NeedsReader:
             nodes=node_answers(live),
             drained=drained | {node.id for node, word in driver.nodes() if word != "up"},
             asleep=set() if live.sleep_nodes is None else live.sleep_nodes.away,
+            marks=driver.ledger.history.out,
             verdict=self._verdicts.last or {},
             checks=self._watchdog.checks(),
             succeeded=succeeded,

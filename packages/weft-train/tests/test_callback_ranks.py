@@ -166,8 +166,8 @@ class Job:
     def wait_for(self, epoch: int, count: int) -> None:
         """Until so many ranks have changed to an epoch, and trained on."""
         heard = self.agent.of
-        self.agent.until(lambda: sum(one.epoch == epoch for one in heard(Adopted)) == count)
-        step = max(one.step for one in heard(Adopted) if one.epoch == epoch)
+        self.agent.until(lambda: sum(reply.epoch == epoch for reply in heard(Adopted)) == count)
+        step = max(reply.step for reply in heard(Adopted) if reply.epoch == epoch)
         ranks.wait_until(lambda: max(read(self.folder)) > step + 9, "more steps")
 
     def stop(self) -> list[int | None]:

@@ -67,7 +67,7 @@ class CallbackLink:
         for message in self._reports.receive():
             self._stop.asked |= isinstance(message, Stop)
             if self.changing is not None:
-                self.changing.hear(message)
+                self.changing.on_message(message)
         if self.rank == 0 and self._reports.is_due():
             self._reports.report(self._measure)
         wishes = self._stop.asked, self.rank == 0 and self._saves.is_due()

@@ -79,8 +79,8 @@ class Matrix:
     def rows(self, states: Counts) -> tuple[Floats, Floats]:
         """Return the worth of each row, jobs x states, and a number that tells states apart."""
         _, changes, places, sizes = self.worth.shape
-        sums = states @ self.marks
-        moved = (sums != (self.held @ self.marks)[:, None]).any(axis=2)
+        sums = _multiply(states, self.marks)
+        moved = (sums != _multiply(self.held, self.marks)[:, None]).any(axis=2)
         spread = totals((states > 0).astype(np.float32)) > 1
         index = np.arange(len(states))[:, None] * changes + moved
         index = (index * places + spread) * sizes + sums[:, :, 0].astype(np.intp)
@@ -92,8 +92,14 @@ class Matrix:
 
 def totals(states: Counts) -> Counts:
     """Jobs x states: replicas."""
-    sums: Counts = states @ np.ones(states.shape[2], dtype=np.float32)
-    return sums
+    return _multiply(states, np.ones(states.shape[2], dtype=np.float32))
+
+
+def _multiply(states: Counts, by: Counts) -> Counts:
+    """Multiply small whole numbers; BLAS may note what it reads behind an array as invalid."""
+    with np.errstate(invalid="ignore"):
+        product: Counts = states @ by
+    return product
 
 
 @frozen

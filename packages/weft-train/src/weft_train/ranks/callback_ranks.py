@@ -85,7 +85,7 @@ class CallbackRanks:
         else:
             self._offer()
 
-    def hear(self, message: FromAgent) -> None:
+    def on_message(self, message: FromAgent) -> None:
         """Handle what the agent says about other ranks."""
         if isinstance(message, (GroupPlan, Drop)):
             self._live.on_message(message)
@@ -141,7 +141,7 @@ class CallbackRanks:
 
     def _offer(self) -> None:
         self._live.shapes.watch(self._model.module)
-        self._live.offer(sum(one.nbytes for one in find_tensors(self.collect_state())) / 1e9)
+        self._live.offer(sum(part.nbytes for part in find_tensors(self.collect_state())) / 1e9)
 
     def _set_place(self) -> None:
         rank, size = self.gang.rank, self.gang.size

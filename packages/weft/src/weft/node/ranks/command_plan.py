@@ -84,11 +84,11 @@ def launcher_variables(place: LaunchPlace) -> dict[str, str]:
 
 def why_restarted(spec: AttemptSpec) -> str:
     """Say why ranks of a job that may have several cannot come and go; empty if they may."""
-    found = find_launcher(spec.command)
-    if found is None or spec.most_ranks < 2 or spec.first_rank:
+    launcher = find_launcher(spec.command)
+    if launcher is None or spec.most_ranks < 2 or spec.first_rank:
         return ""
     return (
-        f"the job is restarted for another number of GPUs: {found[0]} starts its processes, and "
+        f"the job is restarted for another number of GPUs: {launcher[0]} starts its processes, and "
         "ends all of them when one leaves; `processes: per-gpu` lets Weft start them"
     )
 

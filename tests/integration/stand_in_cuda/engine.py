@@ -21,7 +21,8 @@ from weft.runtime.loop.driver import Driver
 
 ENGINE, POLICY = "local:warm=false,pin=false,name=here", "weft:strangers=true"
 TOTAL_GB = 100
-RETRIES = 1000  # of jobs whose programs are killed on purpose
+# Of jobs whose programs are killed on purpose, even at their start several times in a row.
+RETRIES, KILLED = 1000, (137,)
 SMI = f"""#!/bin/sh
 case "$1" in --query-gpu=index,name,memory.total) echo "0, NVIDIA Standin, {TOTAL_GB * 1024}";; esac
 """
@@ -64,7 +65,13 @@ class Machine:
             "PROGRAM": str(self.built / "program"),
         }
         launch = Launch(
-            ("sh", "-c", command), str(self.folder), env, name=name, retries=RETRIES, backoff_s=0.1
+            ("sh", "-c", command),
+            str(self.folder),
+            env,
+            name=name,
+            retries=RETRIES,
+            retry_on=KILLED,
+            backoff_s=0.1,
         )
         return Job(JobId(name), launch=launch, **more)  # type: ignore[arg-type] # of a job
 

@@ -11,12 +11,14 @@ import os
 import random
 import signal
 import socket
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -25,7 +27,7 @@ from typer.testing import CliRunner
 from benchmarks.loop_stalls import Service
 from benchmarks.random_commands.draw import ALONE, command_lines, draw_line, draw_nearly_right
 from weft.cli.lazy import CommandEntry
-from weft.cli.main import cli, commands
+from weft.cli.main import COMMANDS, cli, commands
 from weft.core.errors import EngineError
 
 LONGEST_S = 20.0  # of CPU time
@@ -93,6 +95,17 @@ def stop(*_: object) -> NoReturn:
     raise TooLong
 
 
+def patch_everywhere(stack: contextlib.ExitStack, name: str, stand_in: Any) -> None:
+    """Put a stand-in where it is defined, and where any command has imported it to."""
+    usual, own = resolve_name(name), name.rpartition(".")[2]
+    for entry in COMMANDS:
+        entry.load()  # what is imported from now on would keep the stand-in
+    stack.enter_context(mock.patch(name, stand_in))
+    for module in [*sys.modules.values()]:
+        if module.__name__.startswith("weft.") and vars(module).get(own) is usual:
+            stack.enter_context(mock.patch.object(module, own, stand_in))
+
+
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """The address of a service with a few jobs, on a cluster where they soon end."""
@@ -144,7 +157,7 @@ def fenced(address: str = "") -> Iterator[Path]:
             "weft.app.join.write_unit": keep_back,
             "weft.app.simulate.run.spread": keep_back,
         }.items():
-            stack.enter_context(mock.patch(name, stand_in))
+            patch_everywhere(stack, name, stand_in)
         for clock in (signal.SIGVTALRM, signal.SIGALRM):
             before: Any = signal.signal(clock, stop)
             stack.callback(signal.signal, clock, before)

@@ -56,7 +56,9 @@ def test_chosen_jobs_are_compared(
     client, jobs = runs
     page = open_page(f"{client.base_url}#/jobs")
     page.set_viewport_size({"width": width, "height": 900})
-    for box in page.get_by_label("Choose same").all():
+    same = page.get_by_label("Choose same")
+    expect(same).to_have_count(2)
+    for box in same.all():
         box.check()
     page.get_by_label("Choose silent").check()
     page.get_by_role("button", name="Compare", exact=True).click()

@@ -147,7 +147,7 @@ def test_a_nodes_page_draws_what_its_gpus_did_also_after_a_restart(
         httpx.Client(base_url=address, timeout=LIMIT_S, trust_env=False, verify=False) as client,
     ):
         assert 0.97 in series(0, "sm")
-    assert MemoryBook(state).pid is None  # no job is left that could wait for memory
+    wait_until(lambda: MemoryBook(state).pid is None)  # no job is left that could wait for memory
 
 
 def test_an_admin_drains_a_node_from_its_page_and_uses_it_again(open_page: Open) -> None:

@@ -16,7 +16,8 @@ def test_a_wall_display_has_no_controls(address: str, open_page: Open) -> None:
         page = open_page(f"{client.base_url}{address}")
         expect(page.locator(".gpu-map canvas")).to_be_visible()
         expect(page.get_by_role("heading", name="In use")).to_be_visible()
-        expect(page.locator(".figures .big").first).to_have_text("1")
+        use = page.get_by_role("region", name="In use")
+        expect(use.locator(".figures .big").first).to_have_text("1")
         expect(page.locator(":is(button, input, select, nav, summary):visible")).to_have_count(0)
 
         page.goto(f"{client.base_url}/#/cluster")

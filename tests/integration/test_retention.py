@@ -230,7 +230,7 @@ def test_ended_jobs_add_nothing_after_pruning(tmp_path: Path) -> None:
             await retention.prune()
             await retention.prune()
             frozen = freeze(driver._known)
-            frozen = replace(frozen, head={**frozen.head, "shares": {}})  # as many as hours went by
+            frozen = replace(frozen, head={**frozen.head, "shares": {}, "past": {}})  # by hours
             size = len(frozen.whole([*frozen.parts()]))
             kept = len(driver.ledger.jobs), len(engine._ended), len(store.since(0)), size
             seen.append(kept)

@@ -143,7 +143,7 @@ class Said(Reports):
         super().__init__(Environment(), 1.0)
         self.messages: list[FromRank] = []
 
-    def _send(self, message: FromRank) -> None:
+    def say(self, message: FromRank) -> None:
         self.messages.append(message)
 
 

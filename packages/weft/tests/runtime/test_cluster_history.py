@@ -261,3 +261,12 @@ def test_what_is_counted_first_of_a_tenant_is_not_lost_where_the_tables_grow() -
 
     past.advance(BEGIN + 1.0)
     assert [total(past, (f"t{number}", ""), Measure.FAILED) for number in range(40)] == [1.0] * 40
+
+
+def test_what_was_counted_in_the_open_window_keeps_its_row() -> None:
+    history, tenants = begun().history, [f"t{number}" for number in range(2 * MANY_ROWS)]
+    for tenant in tenants:
+        history.count((tenant, ""), Measure.FAILED)
+    history.advance(BEGIN + 1.0)
+
+    assert {total(history, (tenant, ""), Measure.FAILED) for tenant in tenants} == {1.0}

@@ -20,6 +20,7 @@ from weft.core.model.launch import Launch
 from weft.runtime.loop.driver import Driver
 
 ENGINE, POLICY = "local:warm=false,pin=false,name=here", "weft:strangers=true"
+SUSPENDS = f"{ENGINE},mps=false"
 TOTAL_GB = 100
 # Of jobs whose programs are killed on purpose, even at their start several times in a row.
 RETRIES, KILLED = 1000, (137,)
@@ -47,9 +48,14 @@ class Machine:
         return self.folder / "state"
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Driver]:
-        """The driver of a service as it comes, for as long as this lasts; jobs outlive it."""
-        live = Live(Settings(ENGINE, self.state, decide_in="service", default=(POLICY,)))
+    async def serving(
+        self, engine: str = SUSPENDS, policy: str | None = None
+    ) -> AsyncIterator[Driver]:
+        """The driver of a service, for as long as this lasts; jobs outlive it."""
+        settings = Settings(
+            engine, self.state, policy=policy, decide_in="service", default=(POLICY,)
+        )
+        live = Live(settings)
         await live.open()
         try:
             async with asyncio.timeout(LIMIT_S):

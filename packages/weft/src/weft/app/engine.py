@@ -8,7 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
-from weft.core.model.cluster import Cluster
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Job
 from weft.core.plan.about import Wants
 from weft.core.protocols import DeviceSharing, Engine
 from weft.core.spec.registry import Described, build, find, read_spec
@@ -30,10 +31,12 @@ def build_engine(
     pass_env: tuple[str, ...] = (),
     users: Mapping[str, Identity] = NOBODY,
     seconds: Callable[[], float] = time.monotonic,
+    why_apart: Callable[[Job, Node], str] | None = None,
 ) -> Engine:
     """The engine that is described; `slots` 0 leaves their number to it.
 
-    `seconds` is how time passes for an engine that only simulates it.
+    `seconds` is how time passes for an engine that only simulates it; `why_apart` is the reason why
+    a job must not be a client of MPS, empty if it may.
     """
     spec = read_spec("engine", described)
     name, params = spec.name, spec.params
@@ -53,6 +56,8 @@ def build_engine(
         if Wants.USERS not in wants:
             raise InvalidConfig(f"engine {name!r} runs no jobs as users", hint="drop --users")
         given["users"] = users
+    if why_apart is not None and Wants.CLIENTS in wants:
+        given["why_apart"] = why_apart
     if Wants.PHYSICS in wants:
         given |= {"perf": Replay(), "coupling": couple_jobs, "seconds": seconds}
     engine: Engine = build("engine", spec, **given)

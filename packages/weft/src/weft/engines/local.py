@@ -15,6 +15,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from weft.base.errors import WireError
 from weft.core.errors import EngineError
@@ -50,6 +51,7 @@ from weft.engines.machine.containers import check_image
 from weft.engines.machine.cores import CorePool, RankCores
 from weft.engines.machine.devices import LocalMachine, find_machine
 from weft.engines.machine.host_part import (
+    INFO,
     NOTHING_ASKED,
     HostPart,
     HostRequest,
@@ -60,7 +62,14 @@ from weft.engines.machine.host_part import (
 from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.engines.machine.local_manager import LocalManager
 from weft.engines.machine.measuring import add_host_memory, add_wait
-from weft.engines.machine.mps import Mps
+from weft.engines.machine.mps import (
+    PIPES,
+    Mps,
+    WhyApart,
+    may_be_client,
+    note_clients,
+    nothing_against,
+)
 from weft.engines.machine.users import check_users, make_folder, may_walk_to, user_of
 from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, folder_of, short_path, write_whole
 from weft.wire.cgroups import find_base, remove_group
@@ -81,7 +90,8 @@ class LocalEngine(FleetEngine):
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
     workers. `pin` binds ranks to their devices' part of the cores. `cpu` ignores GPUs. `mps`
-    runs jobs as clients of NVIDIA's daemon where it is installed. Jobs use the stage tokens of
+    runs jobs of one GPU as clients of NVIDIA's daemon where it is installed: all of them, or those
+    that `why_apart` has no reason against (`auto`). Jobs use the stage tokens of
     the discipline they are promised with; `discipline` gives one to all. `preload` names what
     warm workers import, joined by `/`, instead of torch. `pass_env` names variables of the
     service's environment that jobs get beside those on the list of `job_environment`. `users`
@@ -101,7 +111,7 @@ class LocalEngine(FleetEngine):
     pin: bool = True
     cpu: bool = False
     name: str = ""
-    mps: bool = False
+    mps: Literal["auto", "true", "false"] = "auto"
     discipline: str = ""
     preload: str = ""
     groups: bool = True
@@ -114,8 +124,9 @@ class LocalEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
     suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
+    why_apart: WhyApart = field(default=nothing_against, metadata={"settable": False})
 
-    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
+    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS | Wants.CLIENTS
     declares = (("", SUPPORTS),)
     job_objects, batch_works = None, None
 
@@ -129,6 +140,8 @@ class LocalEngine(FleetEngine):
             name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb
         )
         self._mps = Mps(Path(self.state).absolute())
+        self._has_mps = self.mps != "false" and self._mps.there and bool(self._machine.gpus)
+        self._clients: dict[Key, tuple[tuple[int, ...], bool]] = {}  # devices, and whether it is
         self._here = LocalManager(
             Path(self.state).absolute(),
             self._machine.node,
@@ -148,8 +161,9 @@ class LocalEngine(FleetEngine):
         self._book = MemoryBook(Path(self.state).absolute())
         guarded = self.memory_waits and bool(self._machine.gpus)
         self._guard = find_library() if guarded else None
-        self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
-        if self.mps and not self._mps.there:
+        all_clients = self._has_mps and self.mps == "true"
+        self._suspender = self.suspender or (() if all_clients else find_suspender(self._machine))
+        if self.mps == "true" and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
 
     @property
@@ -161,9 +175,8 @@ class LocalEngine(FleetEngine):
 
     @property
     def sharing(self) -> DeviceSharing:
-        """The sharing of a GPU here: mps where it is asked for and there, else slices."""
-        by_mps = self.mps and self._mps.there and bool(self._machine.gpus)
-        return "mps" if by_mps else "timeslicing"
+        """The sharing of a GPU here: mps where jobs are its clients, else slices."""
+        return "mps" if self._has_mps else "timeslicing"
 
     @property
     def sees(self) -> Sees:
@@ -187,6 +200,7 @@ class LocalEngine(FleetEngine):
     def health(self) -> EngineHealth:
         """Contact with its jobs, the power to end them, and the health of its GPUs."""
         node, seen = self._machine.node, devices_seen(self._gpus.seen)
+        seen = [note_clients(device, self._clients.values()) for device in seen]
         health = replace(self._loop.health, devices={node.id: self._loop.board.devices(node, seen)})
         if not self._here.troubles:
             return health
@@ -305,11 +319,13 @@ class LocalEngine(FleetEngine):
             return
         self._asks[run.key] = HostRequest(recalled.spec.asked_cpus, recalled.spec.mem_gb)
         self._own_cores.note(run.key, recalled.cores, recalled.spec.cpus)
+        self._clients[run.key] = recalled.spec.devices, PIPES in recalled.spec.env
         agent.group = recalled.group
 
     def _leave(self, key: Key) -> None:
         self._own_cores.give(key)
         self._asks.pop(key, None)
+        self._clients.pop(key, None)
         self._here.leave(key)
 
     def _find_ranks(self, key: Key) -> list[tuple[int, int]]:
@@ -392,7 +408,8 @@ class LocalEngine(FleetEngine):
 
     def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
-        by_mps, user = self.sharing == "mps", user_of(self.users, job)
+        user = user_of(self.users, job)
+        client, why_apart = self._join_mps(job, on, user)
         guard = self._guard if is_guarded(job) and self._may_load(user) else None
         spec = attempt_spec(
             job,
@@ -402,19 +419,41 @@ class LocalEngine(FleetEngine):
             self._place,
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
-            env=self._mps.env_of(self._machine, on) if by_mps else {},
+            env=client,
             user=user,
             cores=cores,
             means=means_of(
-                self._place, self._machine, pin=self.pin, mps=by_mps, waits=guard is not None
+                self._place, self._machine, pin=self.pin, mps=bool(client), waits=guard is not None
             ),
             resize_limit_s=self.resize_limit_s,
-            suspender=self._suspender,
+            suspender=() if client else self._suspender,
         )
+        self._clients[job.id, attempt] = spec.devices, bool(client)
+        if why_apart:
+            notice = f"it shares its GPU by time slices, not by MPS: {why_apart}"
+            spec = replace(spec, notices=(*spec.notices, (INFO, notice)))
         if guard is not None:
             env = add_guard(guard, self._book.path, job.priority, spec.env)
             spec = replace(spec, env=env)
         return replace(spec, run=replace(spec.run, watch=spec.run.watch and self.watch))
+
+    def _join_mps(
+        self, job: Job, on: Allocation, user: Identity | None
+    ) -> tuple[dict[str, str], str]:
+        """Variables that make an attempt a client of MPS; else none, and why, if it can tell."""
+        if not self._has_mps or not may_be_client(job, on, user):
+            return {}, ""
+        by_choice = self.mps == "auto"
+        if by_choice and (not job.shareable or (why := self.why_apart(job, self._machine.node))):
+            return {}, why if job.shareable else ""
+        try:
+            return self._mps.env_of(self._machine, on), ""
+        except EngineError as error:
+            if not by_choice:
+                raise
+            self._has_mps = False
+            log.warning("GPUs are shared by time slicing: %s", error)
+            return {}, ""
 
     def _may_load(self, user: Identity | None) -> bool:
         """True if a job's user can read the library that its memory waits by."""

@@ -26,10 +26,11 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.measured import Sees
 from weft.core.knowledge.predictor import Predictor
-from weft.core.model.cluster import Cluster
+from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
 from weft.core.plan.policy import Policy
+from weft.core.plan.taxonomy import NeededKnowledge
 from weft.core.protocols import Engine, Store
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
@@ -147,6 +148,7 @@ class Live:
             pass_env=settings.pass_env,
             users=self.users,
             seconds=seconds,
+            why_apart=self._why_apart,
         )
         self.store = _open_store(settings)
         if not self.store.last():
@@ -239,6 +241,16 @@ class Live:
         )
         knowledge.fit_aside()
         return knowledge
+
+    def _why_apart(self, job: Job, node: Node) -> str:
+        """The reason why a job must not be a client of MPS; empty if it may."""
+        scheduler = self.driver.scheduler
+        about, programs = scheduler.policy.about, scheduler.knowledge.programs
+        if Controls.SHARE not in about.controls or programs is None:
+            return "the policy puts no other job beside it"
+        if NeededKnowledge.PROFILES in (about.taxonomy.knowledge or NeededKnowledge.NOTHING):
+            return "the policy goes by how busy each job keeps its GPU, which MPS hides"
+        return programs.why_apart(job, node.kind, node.device_gb)
 
     def _note_configuration(self) -> None:
         """Keep it for the next start, and say what runs otherwise than it says."""

@@ -103,7 +103,7 @@ class Failed:
     `code` is the exit code of its process, negative for a signal, None if that is not known.
     `final` says that another try would end alike, `agent_died` that it was lost with its agent.
     `out_of_memory` says that it wanted more memory of a device than there was for it, `gpu_fault`
-    that a fault of one ended it beside others, which may have been its own.
+    that a fault of one ended it, which may have been its own.
     """
 
     job: JobId

@@ -89,10 +89,10 @@ class Knowledge:
         """An attempt died; if others left it too little memory, or it made a fault, by those."""
         if not how.lost and self.plans is not None:
             self.plans.fail(job, kind, on)
-        elif how.out_of_memory and self.programs is not None:
+        if how.gpu_fault and self.programs is not None:
+            self.programs.observe_fault(job, beside=how.lost)
+        elif how.lost and how.out_of_memory and self.programs is not None:
             self.programs.observe_out_of_memory(job, kind)
-        elif how.gpu_fault and self.programs is not None:
-            self.programs.observe_fault(job)
 
     def note_failed_start(self, job: Job, on: Allocation) -> None:
         """An attempt died at its start: the next one had better be on other nodes."""

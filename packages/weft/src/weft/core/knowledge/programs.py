@@ -63,6 +63,10 @@ class Programs(Protocol):
         """True if it failed for memory or a GPU fault beside others: it has its devices alone."""
         ...
 
+    def why_apart(self, job: Job, kind: str, device_gb: float) -> str:
+        """The reason why it must not be a client of MPS with others; empty if it may."""
+        ...
+
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
         """The factor by which a step takes longer beside these; None where that was never seen."""
         ...
@@ -97,8 +101,8 @@ class Programs(Protocol):
         """A job ran out of memory while others had a part of its devices."""
         ...
 
-    def observe_fault(self, job: Job) -> None:
-        """A fault of a GPU ended a job beside others, and may have been its own."""
+    def observe_fault(self, job: Job, *, beside: bool) -> None:
+        """A fault of a GPU ended a job, alone or `beside` others, and may have been its own."""
         ...
 
     def forget(self, job: Job) -> None:

@@ -59,6 +59,7 @@ class Wants(Flag):
     SLOTS = auto()  # `slots`: CPU slots where there are no GPUs
     VARIABLES = auto()  # `pass_env`: names of our own variables that jobs are given
     USERS = auto()  # `users`: whom jobs run as, by account or tenant
+    CLIENTS = auto()  # `why_apart`: whether a job may be a client of MPS
     PHYSICS = auto()  # `perf`, `coupling`, `seconds`: speeds alone and beside others, time
 
 

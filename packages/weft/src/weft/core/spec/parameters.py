@@ -115,6 +115,7 @@ def _reader_of(wanted: Any) -> _Reader:
         choices = get_args(wanted)
 
         def choose(value: object) -> object:
+            value = str(value).lower() if isinstance(value, bool) else value
             if value not in choices:
                 raise ValueError(value)
             return value

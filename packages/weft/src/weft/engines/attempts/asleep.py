@@ -20,7 +20,6 @@ from typing import Any
 from weft.base.errors import WireError
 from weft.core.errors import EngineError, NotRunningError
 from weft.core.model.job import JobId
-from weft.core.protocols import DeviceSharing
 from weft.core.stops import PROBE, Rung
 from weft.engines.attempts.rounds import AttemptLoop, Key
 from weft.engines.attempts.watch import nudge
@@ -133,12 +132,12 @@ def find_air_s(folder: Path) -> float:
     return max(min(timeouts) / 2.0, SHORTEST_AIR_S)
 
 
-def find_suspender(machine: LocalMachine, sharing: DeviceSharing) -> tuple[str, ...]:
+def find_suspender(machine: LocalMachine) -> tuple[str, ...]:
     """The command that suspends processes with the CUDA driver of a machine; () without one.
 
     The driver refuses clients of MPS.
     """
-    if not machine.gpus or sharing == "mps":
+    if not machine.gpus:
         return ()
     command = (sys.executable, "-P", "-m", "weft.node.asleep.cuda_checkpoint")
     try:

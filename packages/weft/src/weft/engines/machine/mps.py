@@ -16,17 +16,25 @@ import secrets
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from weft.core.errors import EngineError
-from weft.core.model.job import Allocation
+from weft.core.knowledge.programs import is_guarded
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job
+from weft.core.protocols import DeviceHealth
 from weft.engines.machine.devices import LocalMachine
+from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
 CONTROL = "nvidia-cuda-mps-control"
 LIMIT_S = 30.0
 PRIVATE = 0o700
+WhyApart = Callable[[Job, Node], str]  # why a job must not be a client; empty if it may
+PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class Mps:
@@ -59,9 +67,9 @@ class Mps:
         return {**_pipes(self._folder, gpu), "CUDA_VISIBLE_DEVICES": "0"}
 
     def env_of(self, machine: LocalMachine, on: Allocation) -> dict[str, str]:
-        """Variables that make a job of one GPU a client; jobs of several are none."""
-        gpus = [machine.gpus[gpu].index for part in on.slices for gpu in part.gpus]
-        return self.env(gpus[0]) if len(gpus) == 1 else {}
+        """Variables that make a job of one GPU a client."""
+        [gpu] = [machine.gpus[gpu].index for part in on.slices for gpu in part.gpus]
+        return self.env(gpu)
 
     def end(self) -> None:
         """End the daemons; for when no job is left."""
@@ -114,9 +122,34 @@ class Mps:
 
 def _pipes(folder: Path, gpu: int) -> dict[str, str]:
     return {
-        "CUDA_MPS_PIPE_DIRECTORY": str(folder / f"pipe-{gpu}"),
+        PIPES: str(folder / f"pipe-{gpu}"),
         "CUDA_MPS_LOG_DIRECTORY": str(folder / f"log-{gpu}"),
     }
+
+
+def may_be_client(job: Job, on: Allocation, user: Identity | None) -> bool:
+    """True if a job can be a client of a daemon of ours, where it runs.
+
+    A daemon serves one user, and a container has pipes of its own.
+    """
+    ours = user is None or user.uid == os.getuid()
+    return on.gpus == 1 and ours and is_guarded(job)
+
+
+def nothing_against(job: Job, node: Node) -> str:  # noqa: ARG001 - as `WhyApart`
+    """No reason against any client."""
+    return ""
+
+
+def note_clients(
+    device: DeviceHealth, attempts: Iterable[tuple[tuple[int, ...], bool]]
+) -> DeviceHealth:
+    """A device with how many of its attempts are clients, if there are any."""
+    here = [client for devices, client in attempts if device.gpu in devices]
+    if not any(here):
+        return device
+    note = f"MPS: {sum(here)} of {len(here)} jobs are clients"
+    return replace(device, notes=(*device.notes, note))
 
 
 def make_own(folder: Path) -> None:

@@ -18,6 +18,7 @@ SETTLED_STEPS = 20  # after these a training has held whatever a step needs
 SETTLED_S = 3.0  # since the first step, for jobs of long steps
 UNSEEN_S = 30.0  # of running, for jobs whose steps cannot be seen
 MOST_PROGRAMS = 2_000  # that are remembered, and pairs of them
+SMALL_PART = 1 / 8  # of a device's memory: what holds less can be frozen where it is
 RECENT = 0.3  # weight of the last of several measurements
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class ProgramsSeen:
 
     `alone` are programs that ran out of memory beside others, and whether also once theirs was
     known; `alone_jobs` the jobs, `faulty` those that a fault of a GPU ended beside others. `usual`
-    is the least memory that a program was seen to hold while it trained.
+    is the least memory that a program was seen to hold while it trained; `faults` are programs
+    that may have caused a fault of a GPU.
     """
 
     running: dict[JobId, RunningProgram] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class ProgramsSeen:
     faulty: set[JobId] = field(default_factory=set)
     added: dict[str, float] = field(default_factory=dict)
     usual: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, bool] = field(default_factory=dict)
 
 
 class LearntPrograms(Remembering[ProgramsSeen]):
@@ -101,6 +104,20 @@ class LearntPrograms(Remembering[ProgramsSeen]):
             return job.id in self.memory.alone_jobs | self.memory.faulty
         grows = self.memory.alone.get(_key(job, kind))
         return grows is not None and (grows or self.need_gb(job, kind) is None)
+
+    def why_apart(self, job: Job, kind: str, device_gb: float) -> str:
+        """Return why: its faults would end others, or it may have to be suspended.
+
+        A client of MPS cannot be. One that holds little can be frozen, and keeps its memory.
+        """
+        if program_of(job) in self.memory.faults:
+            return "its program may have caused a fault of a GPU, which ends all clients"
+        if _key(job, kind) in self.memory.alone:
+            return "its program ran out of GPU memory beside others"
+        need_gb = self.need_gb(job, kind)
+        if need_gb is None or need_gb <= SMALL_PART * device_gb:
+            return ""
+        return f"it needs {need_gb:.3g} GB and may have to be suspended, which no client can be"
 
     def pace(self, job: Job) -> float | None:
         own = self.memory.running.get(job.id)
@@ -164,10 +181,12 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         _keep(self.memory.alone, key, settled or self.memory.alone.get(key, False))
         self.memory.peaks.pop(key, None)
 
-    def observe_fault(self, job: Job) -> None:
-        """Keep the program alone from now on."""
+    def observe_fault(self, job: Job, *, beside: bool) -> None:
+        """Remember the program, and keep a job that ended beside others alone from now on."""
+        _keep(self.memory.faults, program_of(job), True)
         self.memory.running.pop(job.id, None)
-        self.memory.faulty.add(job.id)
+        if beside:
+            self.memory.faulty.add(job.id)
 
     def forget(self, job: Job) -> None:
         self.memory.faulty.discard(job.id)

@@ -78,13 +78,14 @@ def _blame(
         return event
     capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0 or beside
     fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
+    if is_fault(event.reason) and not is_of_others(event.reason):
+        event = replace(event, gpu_fault=True)
     if not fault and not (event.out_of_memory and capped):
         return event
     why = "ran out of GPU memory beside other jobs, so it starts again alone"
     if fault:
-        own = not is_of_others(event.reason)
-        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
-        event = replace(event, gpu_fault=own)
+        why = "a fault of the GPU that it shares ended it, so it starts again"
+        why += " alone" * event.gpu_fault
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 

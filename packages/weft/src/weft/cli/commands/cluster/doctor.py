@@ -182,7 +182,9 @@ def check_gpus(run: Callable[[list[str]], str] | None = None) -> Iterator[Doctor
     count = say_gpus(len(gpus))
     yield DoctorFinding("GPU driver", "ok" if gpus else "bad", f"{count}, {first}")
     there = shutil.which("nvidia-cuda-mps-control") is not None
-    text = "there for jobs that share" if there else "not installed: GPUs are shared in turns"
+    text = "not installed: GPUs are shared in turns"
+    if there:
+        text = "small jobs that share a GPU are its clients (`local:mps=auto`, the default)"
     yield DoctorFinding("MPS", "ok" if there else "note", text)
 
 

@@ -132,7 +132,10 @@ function Wrong({ node, out }) {
           `GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}${gpu.fault ? `: ${gpu.fault}` : ""}`,
       ),
   ];
-  return html`<section class="stack" aria-label="What is wrong">${texts.length ? texts.map((text) => html`<div class="note" key=${text}>${text}</div>`) : node.state === "up" && html`<p class="dim small">Nothing is wrong with it.</p>`}</section>`;
+  const notes = (node.health || [])
+    .filter((gpu) => gpu.notes.length)
+    .map((gpu) => html`<p class="dim small" key=${gpu.gpu}>GPU ${gpu.gpu}: ${gpu.notes.join(", ")}</p>`);
+  return html`<section class="stack" aria-label="What is wrong">${texts.length ? texts.map((text) => html`<div class="note" key=${text}>${text}</div>`) : node.state === "up" && html`<p class="dim small">Nothing is wrong with it.</p>`}${notes}</section>`;
 }
 
 const OUT = ["drained", "aside", "down"];

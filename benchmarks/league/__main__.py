@@ -1,6 +1,7 @@
 """All policies on all built-in workloads; writes docs/reference/league.md.
 
     python -m benchmarks.league [POLICY ...] [--workloads NAME ...] [--seeds N] [--limit SECONDS]
+        [--processes N]
 
 Runs what is missing in benchmarks/league/results.json or followed from other code, and makes the
 page and its pictures from it. Policies named here, such as mine.py:Mine, are only printed.
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", metavar="NAME", help="by default all")
     parser.add_argument("--seeds", type=int, default=3, help="drawn traces per workload")
     parser.add_argument("--limit", type=float, default=10.0, help="CPU seconds per simulation")
+    parser.add_argument("--processes", type=int, default=1, help="policies that run at once")
     parser.add_argument("--page", action="store_true", help="make the page, run nothing")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     asked = parser.parse_args()
@@ -44,7 +46,8 @@ def main() -> int:
     for match in () if asked.page else MATCHES:
         if asked.workloads and match.workload not in asked.workloads:
             continue
-        for line in play(match, coded, results, (*range(1, asked.seeds + 1),), asked.limit):
+        seeds = (*range(1, asked.seeds + 1),)
+        for line in play(match, coded, results, seeds, asked.limit, asked.processes):
             ran += 1
             print(line, flush=True)
     print(f"{ran} rows ran, {time.process_time() - began:.0f} CPU s")

@@ -1,8 +1,8 @@
 """Digests of what a result follows from: when one changes, its simulations run again.
 
 A policy's digest is of its modules and all pieces, solvers and predictors that they import, as
-syntax trees, so that comments and wording count for nothing. The simulator itself is not in it: it
-is known by the results of two simple policies on the same jobs.
+syntax trees, so that comments and wording count for nothing, nor does the version of Python. The
+simulator itself is not in it: it is known by the results of two simple policies on the same jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def of_entry(entry: Entry) -> str:
     """Of a policy's parameters, its predictor and all code that decides for it."""
     if OWN_FILE in entry.policy:
         own = Path(entry.policy.split(OWN_FILE)[0] + ".py").read_text()
-        return digest(*entry, ast.dump(strip(ast.parse(own))))
+        return digest(*entry, dump(own))
     parts = [find("policy", read_spec("policy", entry.policy).name)]
     if entry.predictor:
         parts.append(find("predictor", entry.predictor))
@@ -70,7 +70,12 @@ def text_of(module: str) -> str:
 @cache
 def code_of(module: str) -> str:
     """The code of a module without comments and docstrings."""
-    return ast.dump(strip(ast.parse(text_of(module))))
+    return dump(text_of(module))
+
+
+def dump(text: str) -> str:
+    """The syntax tree of a text; 3.12 writes a field of functions that 3.11 does not know."""
+    return ast.dump(strip(ast.parse(text))).replace(", type_params=[]", "")
 
 
 def named_in(module: str) -> Iterator[str]:

@@ -6,6 +6,9 @@ import json
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 import weft
 from benchmarks.league.digests import digest
 from benchmarks.league.matches import Entry, Match
+from weft.app.policy_file import build_policy
 from weft.core.errors import WeftError
 from weft.sim.result import Result
 
@@ -68,6 +72,7 @@ def play(
     results: Results,
     seeds: tuple[int, ...],
     limit_s: float,
+    processes: int = 1,
 ) -> Iterator[str]:
     """Run what is out of date on one workload; a line of text for each policy that ran.
 
@@ -89,15 +94,15 @@ def play(
         "no_bound": bounded.no_bound,
     }
     rows = results.rows.setdefault(match.workload, {})
-    for entry, code in entries.items():
-        now = digest(simulator, code)
-        if rows.get(entry.name, {}).get("digest") == now:
-            continue
-        row = measure(match, entry, seeds, base_s, limit_s * len(seeds))
-        rows[entry.name] = {"digest": now, **row}
-        results.write()
-        shown = row.get("cannot") or f"{sum(row['avg_jct_h']) / len(seeds):.3f} h"
-        yield f"{match.workload:<12} {entry.name:<24} {shown:.70}"
+    now = {entry: digest(simulator, code) for entry, code in entries.items()}
+    old = [entry for entry in now if rows.get(entry.name, {}).get("digest") != now[entry]]
+    task = partial(measure, match, seeds=seeds, base_s=base_s, limit=limit_s * len(seeds))
+    with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
+        for entry, row in zip(old, pool.map(task, old) if pool else map(task, old), strict=True):
+            rows[entry.name] = {"digest": now[entry], **row}
+            results.write()
+            shown = row.get("cannot") or f"{sum(row['avg_jct_h']) / len(seeds):.3f} h"
+            yield f"{match.workload:<12} {entry.name:<24} {shown:.70}"
     results.write()
 
 
@@ -105,6 +110,7 @@ def measure(match: Match, entry: Entry, seeds: tuple[int, ...], base_s: float, l
     """Numbers of a policy, seed by seed; why where it cannot play."""
     began = time.process_time()
     try:
+        build_policy(entry.policy)  # an alarm may not ring while a module is imported
         with_alarm(limit)
         result = run(match, entry, seeds)
     except TooSlow:

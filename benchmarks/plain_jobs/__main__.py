@@ -35,6 +35,7 @@ RIVALS = {
     "fifo": ("fifo", "none"),
     "backfill": ("fifo:backfill=true", "none"),
     "tiresias": ("tiresias", "none"),
+    "las": ("las", "none"),
     "lucid": ("lucid", "lucid"),
     "gittins": ("gittins", "none"),
     "qssf": ("qssf", "qssf"),

@@ -13,7 +13,18 @@ import weft
 from benchmarks.measure import ROOT, fingerprint
 
 OUT = ROOT / "out" / "plain_jobs.json"
-METRICS = ("avg_jct_h", "p99_jct_h", "worst_ftf", "avg_queue_h", "restarts_per_job", "makespan_h")
+METRICS = (
+    "avg_jct_h",
+    "p99_jct_h",
+    "avg_queue_h",
+    "p95_queue_h",
+    "short_queue_h",
+    "slowdown_10s",
+    "slowdown_10min",
+    "worst_ftf",
+    "restarts_per_job",
+    "makespan_h",
+)
 # What results of policies that predict depend on, beside the simulator.
 OURS = (
     "policies/weft",

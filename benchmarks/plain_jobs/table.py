@@ -8,8 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.plain_jobs.cells import Numbers
 
 Row = Mapping[str, Sequence[Numbers]]  # results of all seeds by column
+TO_BEST = {
+    "avg_jct_h": "average JCT",
+    "avg_queue_h": "average wait",
+    "slowdown_10s": "bounded slowdown, 10 s",
+    "slowdown_10min": "bounded slowdown, 10 min",
+}
 HEADS = {
-    "avg_jct_h": "average JCT, to the best of others that has no oracle",
+    **{name: f"{what}, to the best of others that has no oracle" for name, what in TO_BEST.items()},
     "worst_ftf": "worst finish-time fairness, to gittins",
     "cpu_s": "CPU time of the simulation, to gittins",
 }
@@ -40,7 +46,7 @@ def _ratios(
 ) -> dict[str, float]:
     """Of means over seeds; a column that was not simulated is left out."""
     there = [column for column in columns if row.get(column)]
-    others = [column for column in rivals if column in there] if metric == "avg_jct_h" else [BASE]
+    others = [column for column in rivals if column in there] if metric in TO_BEST else [BASE]
     base = min((_mean(row, column, metric) for column in others if column in there), default=0.0)
     if not base:
         return {}

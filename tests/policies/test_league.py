@@ -49,9 +49,9 @@ def test_only_what_changed_runs_again(tmp_path: Path) -> None:
     code = {Entry("fifo"): "1", Entry("srtf"): "1"}
 
     first = list(play(TINY, code, Results(path), (1, 2), SECONDS))
-    again = list(play(TINY, code, Results(path), (1, 2), SECONDS))
+    again = list(play(TINY, code, Results(path), (1, 2), SECONDS, processes=2))
     changed = list(play(TINY, {**code, Entry("srtf"): "2"}, Results(path), (1, 2), SECONDS))
-    other_seeds = list(play(TINY, code, Results(path), (1, 3), SECONDS))
+    other_seeds = list(play(TINY, code, Results(path), (1, 3), SECONDS, processes=2))
 
     assert [len(some) for some in (first, again, changed, other_seeds)] == [2, 0, 1, 2]
     assert Results(path).matches["tiny-20"]["bounds"]["avg_jct_h"]

@@ -70,6 +70,7 @@ SAVE_S = 3600.0  # never, but when it is stopped
 LIMIT_S = 300.0
 GROW_S, GROW_MB_S, SHRINK_S = 0.1, 0.001, 0.05  # what we aim at
 SETTLE_STEPS = 3
+TAIL = 2_000  # characters of a log that are shown where a job did not go on
 FREE_S, FREE_MIB = 3.0, 64.0  # how long memory is watched after ranks left, and what is noise in it
 
 
@@ -143,7 +144,7 @@ class Trial:
                 if isinstance(event, kind):
                     return event
                 if isinstance(event, (Failed, ResizeFailed, Finished)):
-                    raise EngineError(f"the job did not go on: {event}")
+                    raise EngineError(f"the job did not go on: {event}\n{self.last_words()}")
         raise EngineError("no news")
 
     async def start(self, *slots: int) -> None:
@@ -178,6 +179,12 @@ class Trial:
     def last_step(self) -> int:
         """The last step that was noted."""
         return max(read_rows(self.noted), default=0)
+
+    def last_words(self) -> str:
+        """The ends of what its ranks wrote, the newest last."""
+        logs = [path for path in self.noted.parent.rglob("*.log") if path.is_file()]
+        logs.sort(key=lambda path: path.stat().st_mtime)
+        return "\n".join(f"{log}:\n{log.read_text()[-TAIL:]}" for log in logs[-4:])
 
     def saved(self) -> set[int]:
         """The steps after which a checkpoint was taken."""

@@ -59,7 +59,9 @@ class Notes:
         self._out.write(json.dumps([*row, self.loss, self.ids]) + "\n")
 
 
-def train_hf(folder: Path, layers: int, epochs: int, save_s: float, *, cpu: bool) -> None:
+def train_hf(
+    folder: Path, notes: Notes, layers: int, epochs: int, save_s: float, *, cpu: bool
+) -> None:
     """As a script of a user with the Trainer does."""
     import torch
     from torch import nn
@@ -68,7 +70,6 @@ def train_hf(folder: Path, layers: int, epochs: int, save_s: float, *, cpu: bool
     from weft_train.huggingface import Elastic
 
     net, data = build(layers)
-    notes = Notes(folder)
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -82,7 +83,7 @@ def train_hf(folder: Path, layers: int, epochs: int, save_s: float, *, cpu: bool
             notes.loss = loss.item()
             return {"loss": loss}
 
-    class Writes(TrainerCallback):  # type: ignore[misc]
+    class Writes(TrainerCallback):  # type: ignore[misc, unused-ignore]
         def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
             place = args.process_index, args.world_size
             notes.end(state.global_step, int(state.epoch - 1e-9), *place)
@@ -107,7 +108,9 @@ def train_hf(folder: Path, layers: int, epochs: int, save_s: float, *, cpu: bool
     trainer.train(resume_from_checkpoint=elastic.last(folder / "out"))
 
 
-def train_lightning(folder: Path, layers: int, epochs: int, save_s: float, *, cpu: bool) -> None:
+def train_lightning(
+    folder: Path, notes: Notes, layers: int, epochs: int, save_s: float, *, cpu: bool
+) -> None:
     """As a script of a user with Lightning does."""
     import lightning.pytorch as pl
     import torch
@@ -116,9 +119,8 @@ def train_lightning(folder: Path, layers: int, epochs: int, save_s: float, *, cp
     from weft_train.lightning import Elastic
 
     net, data = build(layers)
-    notes = Notes(folder)
 
-    class Model(pl.LightningModule):  # type: ignore[misc]
+    class Model(pl.LightningModule):  # type: ignore[misc, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.net = net
@@ -157,10 +159,12 @@ def main() -> None:
     """Train as the command line says."""
     library, folder, layers, epochs, *rest = sys.argv[1:]
     save_s, device = float(rest[0]) if rest else 3600.0, rest[1] if len(rest) > 1 else "cpu"
+    notes = Notes(Path(folder))
     if device == "cuda":  # ranks of one GPU meet only if NCCL takes them for as many machines
         os.environ |= {"NCCL_HOSTID": f"rank-{os.getpid()}", "NCCL_SOCKET_IFNAME": "lo"}
+        os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # and so must the libraries
     train = {"hf": train_hf, "lightning": train_lightning}[library]
-    train(Path(folder), int(layers), int(epochs), save_s, cpu=device == "cpu")
+    train(Path(folder), notes, int(layers), int(epochs), save_s, cpu=device == "cpu")
 
 
 if __name__ == "__main__":

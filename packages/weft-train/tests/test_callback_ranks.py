@@ -38,6 +38,8 @@ def note(folder: str, step: int, place: tuple[int, int], lr: float, micros: Any)
 
 def with_huggingface(folder: str, last: int, most: int = 6, rest: int = 0) -> None:
     import torch
+    import transformers.trainer as trainers
+    from accelerate import Accelerator
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     from weft_train.huggingface import Elastic
@@ -65,6 +67,14 @@ def with_huggingface(folder: str, last: int, most: int = 6, rest: int = 0) -> No
         x, y, ids = zip(*rows, strict=True)
         return {"x": torch.stack(x), "y": torch.stack(y), "ids": torch.stack(ids)}
 
+    class Alone(Accelerator):  # type: ignore[misc, unused-ignore]
+        """Leaves a model bare where there is one process, as it does on a GPU and not on CPUs."""
+
+        def prepare_model(self, model: Any, *args: Any, **how: Any) -> Any:
+            made = super().prepare_model(model, *args, **how)
+            return made if self.num_processes > 1 else getattr(made, "module", made)
+
+    trainers.Accelerator = Alone
     elastic = Elastic(report_every_s=0.0, checkpoint_every_s=600.0)
     options = TrainingArguments(
         f"{folder}/out", **elastic.split_batch(BATCH, max_per_device=most), num_train_epochs=EPOCHS,

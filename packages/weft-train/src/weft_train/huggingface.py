@@ -31,6 +31,7 @@ from typing import Any
 
 from accelerate.data_loader import SeedableRandomSampler, get_sampler
 from accelerate.utils import DistributedType, send_to_device
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from transformers import Trainer, TrainerCallback
 
@@ -102,6 +103,8 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         if why := _cannot_change(self._trainer, self._micro, self._link.env.world_size):
             ranks.refuse(why)
             return
+        accelerator = self._trainer.accelerator
+        accelerator.prepare_model = partial(_replicate, accelerator.prepare_model, accelerator)
         self.change_place(self._link.env.rank, self._link.env.world_size)
         args.ignore_data_skip = True  # the order of samples knows where it stands
         self._trainer.get_train_dataloader = partial(
@@ -275,6 +278,17 @@ def _find_trainer() -> Any:
     while not isinstance(frame.f_locals.get("self"), Trainer):
         frame = frame.f_back
     return frame.f_locals["self"]
+
+
+def _replicate(prepare: Callable[..., Any], accelerator: Any, model: Any, **how: Any) -> Any:
+    """Prepare a model as accelerate does; one alone on its GPU may come to have peers as well."""
+    prepared = prepare(model, **how)
+    if how.get("evaluation_mode") or isinstance(prepared, DistributedDataParallel):
+        return prepared
+    handler, device = accelerator.ddp_handler, accelerator.device
+    options = handler.to_kwargs() if handler is not None else {}
+    ids = [device.index] if device.type == "cuda" else None
+    return DistributedDataParallel(prepared, device_ids=ids, **options)
 
 
 def _cannot_change(trainer: Any, micro: int, ranks: int) -> str:

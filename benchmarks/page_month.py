@@ -1,6 +1,6 @@
 """The web page of 300 nodes, 5,000 jobs and a month of history, and what the history costs.
 
-    python -m benchmarks.page_month [--quick] [--keep FOLDER]
+    python -m benchmarks.page_month [--quick] [--keep FOLDER] [--month FOLDER]
 
 A log of a month is written as a service would have written it: jobs of five tenants that wait, run,
 report and fail, and nodes that are drained and come back. It is read with the history and without,
@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.page import FLAGS, fill
@@ -44,6 +45,7 @@ from weft.store.sqlite import SqliteStore
 HOUR_S, DAY_S = 3600.0, 86_400.0
 DAYS = 30
 TENANTS = ("vision", "speech", "nlp", "recsys", "robots")
+PATIENCE_MS = 60_000.0
 REPORTS_S = 1800.0  # between two reports that are written; agents may send more
 Row = tuple[float, facts.Event]
 
@@ -122,8 +124,8 @@ class Month:
                 continue
             elif what == "report":
                 size = len(self._on[job][1])
-                values = {"step_s": 0.2, "sm": self.draw.uniform(0.5, 1.0), "held_gb": 40.0}
-                report = Report(**values, power_w=size * self.draw.uniform(250.0, 650.0))
+                sm, watts = self.draw.uniform(0.5, 1.0), size * self.draw.uniform(250.0, 650.0)
+                report = Report(step_s=0.2, sm=sm, held_gb=40.0, power_w=watts)
                 self._add(when, facts.Reported(job, 1, report))
             else:
                 self._end(when, job)
@@ -149,6 +151,13 @@ def write_month(state: Path, cluster: str, jobs: int) -> int:
     store.append([(begin, facts.NodeUp(node)) for node in nodes])
     for rows in month.write(jobs):
         store.append(sorted(rows, key=lambda row: row[0]))
+    store.close()
+    return last_event(state)
+
+
+def last_event(state: Path) -> int:
+    """The number of the last event of a log."""
+    store = SqliteStore(state / "events.db")
     last = store.last()
     store.close()
     return last
@@ -156,7 +165,7 @@ def write_month(state: Path, cluster: str, jobs: int) -> int:
 
 def read(state: Path, *, history: bool) -> tuple[float, Recovered]:
     """CPU seconds to read the log, and what it says."""
-    idle = {"fold": lambda *_: None, "follow": lambda *_: None}
+    idle: dict[str, Any] = {"fold": lambda *_: None, "follow": lambda *_: None}
 
     def make() -> Scheduler:
         return Scheduler(live_policy(FIFO), Cluster(()))
@@ -194,7 +203,10 @@ def browse(address: str, node: str) -> dict[str, float]:
             f"""async () => {{
               const began = performance.now();
               {act};
-              while (!({drawn})) await new Promise(requestAnimationFrame);
+              while (!({drawn})) {{
+                if (performance.now() - began > {PATIENCE_MS}) throw new Error({json.dumps(what)});
+                await new Promise(requestAnimationFrame);
+              }}
               return performance.now() - began;
             }}"""
         )
@@ -209,7 +221,8 @@ def browse(address: str, node: str) -> dict[str, float]:
         numbers["its month drawn, s"] = page.evaluate("performance.now()") / 1e3
         page.wait_for_timeout(2_000)
         windows = "document.querySelector('.windows')?.textContent"
-        press = "[...document.querySelectorAll('button')].find(b => b.textContent === '{}').click()"
+        buttons = "document.querySelectorAll('[aria-label=\"Over time\"] button')"
+        press = f"[...{buttons}].find(b => b.textContent === '{{}}').click()"
         for words, what in (("Tenant", "grouped by tenant, ms"), ("Kind", "by kind, ms")):
             drawn = f"location.hash.includes('by={words.lower()}') && {first} !== window.was"
             after(page, what, f"window.was = {first};" + press.format(words), drawn)
@@ -222,10 +235,8 @@ def browse(address: str, node: str) -> dict[str, float]:
         page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60, steps=5)
-        began = time.monotonic()
         page.mouse.up()
-        page.wait_for_function(f"{windows} !== window.was")
-        numbers["dragged to look closer, ms"] = 1e3 * (time.monotonic() - began)
+        after(page, "dragged to look closer, ms", "", f"{windows} !== window.was")
         heading = f"document.querySelector('main h1')?.textContent === '{node}'"
         drawn = f"{heading} && document.querySelector('.stream canvas')"
         after(page, "a node's page, ms", f"location.hash = '#/node/{node}'", drawn)
@@ -233,11 +244,32 @@ def browse(address: str, node: str) -> dict[str, float]:
     return numbers
 
 
+def measure_page(state: Path, cluster: str, jobs: int) -> dict[str, float]:
+    """What it takes a service that goes on from there, with that many more jobs, and its page."""
+    engine = f"simulated:cluster={cluster},speed=1"
+    command = [sys.executable, "-c", SERVE, engine, str(state), "fifo"]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert service.stdout is not None
+        address = service.stdout.readline().strip()
+        asker = Asker(address)
+        fill(asker, jobs)
+        began = time.monotonic()
+        asker.ask("GET", f"/history?since={time.time() - DAYS * DAY_S}")
+        took_ms = 1e3 * (time.monotonic() - began)
+        repaired = parse_cluster(cluster).nodes[-1].id  # drained now and then
+        return {"the month answered, ms": took_ms, **browse(address, repaired)}
+    finally:
+        service.terminate()
+        service.wait()
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the jobs and nodes")
     parser.add_argument("--keep", type=Path, help="write the month here, and do nothing else")
+    parser.add_argument("--month", type=Path, help="go on from a month that --keep wrote")
     asked = parser.parse_args()
     cluster, past, jobs = "250x8:a100+50x8:h200", 14_000, 5_000
     if asked.quick:
@@ -247,7 +279,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
-        events = write_month(state, cluster, past)
+        if asked.month is None:
+            events = write_month(state, cluster, past)
+        else:
+            shutil.copytree(asked.month, state)
+            events = last_event(state)
         bare_s, bare = read(state, history=False)
         kept_s, kept = read(state, history=True)
         of_history = len(json.dumps(kept.ledger.history.save()))
@@ -260,21 +296,7 @@ def main() -> None:
             "a snapshot without it, KB": snapshot_bytes(bare) / 1e3,
             "a snapshot with it, KB": snapshot_bytes(kept) / 1e3,
         }
-        engine = f"simulated:cluster={cluster},speed=1"
-        command = [sys.executable, "-c", SERVE, engine, str(state), "fifo"]
-        service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert service.stdout is not None
-            address = service.stdout.readline().strip()
-            asker = Asker(address)
-            fill(asker, jobs)
-            began = time.monotonic()
-            asker.ask("GET", f"/history?since={time.time() - DAYS * DAY_S}")
-            report["the month answered, ms"] = 1e3 * (time.monotonic() - began)
-            report |= browse(address, "h200-250")
-        finally:
-            service.terminate()
-            service.wait()
+        report |= measure_page(state, cluster, jobs)
     report["load average of the machine meanwhile"] = os.getloadavg()[0]
     for name, value in report.items():
         print(f"{name:<48} {value:>12,.3g}")

@@ -16,6 +16,9 @@ def test_an_admin_reads_who_did_what(open_page: Open, width: int) -> None:
     with serving(STILL) as client:
         admin = token(client, "admin")
         mine = token(client, "user", "vision", by=admin)
+        for number in range(3):
+            again = {"name": f"early-{number}", "gpus": 1}
+            client.post(f"{API}/jobs", json=again, headers=bearer(admin)).raise_for_status()
         body = {"name": "ours", "gpus": 1}
         job = client.post(f"{API}/jobs", json=body, headers=bearer(mine)).json()["id"]
         assert client.post(f"{API}/nodes/a100-0/drain", headers=bearer(mine)).status_code == 403
@@ -28,6 +31,10 @@ def test_an_admin_reads_who_did_what(open_page: Open, width: int) -> None:
         rows = page.get_by_role("region", name="Requests").get_by_role("row")
         made = rows.filter(has_text=job)
         expect(made).to_contain_text("user of vision")
+        expect(made).to_contain_text(f"submitted {job}")
+        alike = rows.filter(has_text="submitted 3 times")
+        alike.locator("summary").click()
+        expect(alike.get_by_role("link", name="early-1")).to_be_visible()
         expect(made).to_contain_text("done 201")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         page.get_by_label("refused only").check()

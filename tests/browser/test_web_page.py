@@ -380,13 +380,20 @@ def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
 
 def test_the_legend_tells_what_was_received_from_what_was_due(open_page: Open) -> None:
     with serving(FAST, policy="fifo") as client:
-        submit(client, name="used", gpus=1, tenant="vision", hints={"duration_s": 1e9})
+        for tenant in ("vision", "nlp"):
+            submit(client, name="used", gpus=1, tenant=tenant, hints={"duration_s": 1e9})
         page = open_page(f"{client.base_url}#/tenants")
 
+        drawn = page.get_by_role("region", name="Share received").get_by_role("figure")
+        expect(drawn).to_have_count(2)
         marker = "css=tr:has-text('{}') .u-marker"
-        due, received = (page.locator(marker.format(text)) for text in ("vision, due", "vision"))
+        due, received = (drawn.first.locator(marker.format(text)) for text in ("due", "received"))
         expect(due).to_have_css("border-top-style", "dashed")
-        expect(received.first).to_have_css("border-top-style", "solid")
+        expect(received).to_have_css("border-top-style", "solid")
+        drawn.get_by_role("link", name="vision").click()
+        expect(page.get_by_role("img", name="GPUs of vision over time")).to_be_visible()
+        expect(page.get_by_label("Tenant", exact=True)).to_have_value("vision")
+        expect(drawn).to_have_count(0)
         page.close()
 
 

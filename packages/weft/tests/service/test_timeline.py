@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.stops import Rung
 from weft.service.streams.timeline import Timeline, longest
 
 A, B = JobId("a"), JobId("b")
@@ -67,6 +68,23 @@ def test_a_live_resize_ends_one_span_and_begins_another() -> None:
         (4.0, 9.0, "finished"),
     ]
     assert timeline.spans[1].on == (("n", (0, 1)),)
+
+
+def test_a_job_holds_nothing_while_it_sleeps_and_loses_no_work() -> None:
+    timeline = folded(
+        (1.0, facts.Decided(1, {A: on(0)})),
+        (2.0, facts.Started(A, 1)),
+        (3.0, facts.Saved(A, 1, 10)),
+        (5.0, facts.Decided(2, {A: None, B: on(0)})),
+        (6.0, facts.Slept(A, 1, Rung.FREEZE)),
+        (8.0, facts.Decided(3, {A: on(1)})),
+        (9.0, facts.Awoke(A, 1)),
+    )
+
+    first, second = timeline.spans
+
+    assert (first.start, first.end, first.how, first.lost_gpu_s) == (2.0, 6.0, "preempted", None)
+    assert (second.start, second.end, second.on) == (9.0, None, (("n", (1,)),))
 
 
 def test_decisions_say_what_they_changed() -> None:

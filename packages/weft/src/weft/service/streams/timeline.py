@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     Decided,
     Event,
@@ -19,6 +20,7 @@ from weft.core.events.event import (
     Resized,
     Resumed,
     Saved,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -119,7 +121,7 @@ class Timeline:
                 self.names[job.id] = JobLabel(name_of(job), job.tenant)
             case Decided():
                 self._decided(at, event)
-            case Started(job_id, attempt):
+            case Started(job_id, attempt) | Awoke(job_id, attempt):
                 self._begin(seq, at, job_id, attempt)
             case Resized(job_id, attempt):
                 self._end(seq, at, job_id, "resized")
@@ -128,6 +130,9 @@ class Timeline:
                 self._saved[job_id] = at
             case Stopped(job_id):
                 self._end(seq, at, job_id, self._asked.get(job_id, "preempted"))
+            case Slept(job_id):
+                how = self._asked.get(job_id, "preempted")
+                self._end(seq, at, job_id, how, loses=False)
             case Finished(job_id):
                 self._end(seq, at, job_id, "finished")
             case Failed(job_id) | StartFailed(job_id):
@@ -177,13 +182,13 @@ class Timeline:
         self.spans.append(span)
         self.changed.append((seq, span))
 
-    def _end(self, seq: int, at: float, job: JobId, how: EndWord) -> None:
+    def _end(self, seq: int, at: float, job: JobId, how: EndWord, *, loses: bool = True) -> None:
         span = self._open.pop(job, None)
         if span is None:
             return
         span.end, span.how, span.seq = at, how, seq
         self.changed.append((seq, span))
-        if how in ("preempted", "suspended", "failed") and job in self._saved:
+        if loses and how in ("preempted", "suspended", "failed") and job in self._saved:
             span.lost_gpu_s = span.gpus * max(at - max(self._saved[job], span.start), 0.0)
 
     def between(self, since: float, until: float, after: int, job: str = "") -> list[Span]:

@@ -1,6 +1,6 @@
 // Charts by uPlot, which is loaded when the first one is drawn.
 import { hatched, token } from "./colours.js";
-import { clock, number, timeMarks } from "./format.js";
+import { clock, duration, number, timeMarks } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { useTheme } from "./theme.js";
 
@@ -28,14 +28,16 @@ const LINES = [
   "oklch(56% 0.15 20)",
   "oklch(55% 0.13 290)",
 ];
-const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
+// Steps of an axis: of what comes in pieces, such as GPUs, and of seconds.
+const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+const SECONDS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
 export const lineColour = (i) => LINES[i % LINES.length];
 export const lineDash = (i) => (i < LINES.length ? undefined : [6, 4]); // its colour is another's
 
 const LEAST_DRAG = 6; // pixels
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
 
-/** Columns on top of each other, the sum of all first, so that each is painted over by those below it. */
+/** Columns on top of each other: the sum of all first, which those below it are painted over. */
 export function stacked([xs, ...columns]) {
   const sums = [];
   for (const ys of columns) sums.push(ys.map((y, i) => (y ?? 0) + (sums.at(-1)?.[i] ?? 0)));
@@ -71,10 +73,13 @@ export const aboveZero = ([xs, ...columns]) => [
 ];
 
 /**
- * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
- * With `stack` the columns lie on top of each other, the first below; `hatch` makes one look absent. `marks` are `{at, tone, size, wide, line}`, `zoom` is called
- * with the ends of what was dragged over, and `pointed` with the place of the value below the pointer, or null.
- * With `whole` the axis has whole numbers alone, with `log` it is logarithmic and leaves out what is not above 0. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
+ * One chart. `data` is uPlot's: x first, then a column a series; `series` are
+ * `{label, step, dash, scale, colour, fill, hatch}`, of which `hatch` makes one look absent.
+ * With `stack` the columns lie on top of each other, the first below. `marks` are
+ * `{at, tone, size, wide, line}`, `zoom` is called with the ends of what was dragged over, and
+ * `pointed` with the place of the value below the pointer, or null. With `whole` the axis has whole
+ * numbers alone, with `log` it is logarithmic and leaves out what is not above 0. `time` reads x as
+ * seconds since the epoch. `describe` says in words what is drawn.
  */
 export function Chart({
   data,
@@ -108,7 +113,7 @@ export function Chart({
     ],
     [data, log, stack],
   );
-  latest.current = { own, lines, marks, zoom, pointed }; // more may have come by the time that the chart is loaded
+  latest.current = { own, lines, marks, zoom, pointed }; // more may come while the chart is loaded
   const early = time && data[0].length < 2; // of a single moment uPlot shows years
   const shape = JSON.stringify([
     early,
@@ -182,7 +187,7 @@ export function Chart({
           {
             ...axis,
             size: wide,
-            ...(whole ? { incrs: WHOLE } : {}),
+            ...(whole ? { incrs: WHOLE } : format === duration ? { incrs: SECONDS } : {}),
             ...(yLabel ? { label: yLabel, labelFont: "11px system-ui", labelSize: 16 } : {}),
           },
           ...(series.some((line) => line.scale)
@@ -203,6 +208,7 @@ export function Chart({
           },
           ...series.map((line, i) => ({
             label: line.label,
+            class: line.hatch ? "out" : line.fill ? "area" : undefined, // of its row of the legend
             stroke: line.colour || lineColour(i),
             width: 1.5,
             dash: line.dash,

@@ -99,6 +99,7 @@ export function Curves({ curves, metric, query, height, describe }) {
 const WIDE = 240,
   HIGH = 130,
   EDGE = 8;
+const FEWEST = 3; // points; of fewer nothing is seen
 const PANELS = 6;
 
 /** Places from 0 to 1 of values on their own scale: by ratio if that is over 50, words side by side. */
@@ -134,7 +135,7 @@ function Points({ trials, name, metric }) {
 export function Scatter({ trials, names, metric }) {
   const figures = names
     .map((name) => [name, trials.filter((trial) => valueOf(trial, name) != null)])
-    .filter(([, some]) => some.length > 1)
+    .filter(([, some]) => some.length >= FEWEST)
     .slice(0, PANELS);
   if (!figures.length) return null;
   const reached = trials.map((trial) => trial.value);

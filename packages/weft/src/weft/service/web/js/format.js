@@ -50,8 +50,9 @@ export function number(value, digits = 3) {
 
 export const percent = (value) =>
   value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
-export const gpuHours = (seconds) =>
-  `${number(seconds / 3600)} ${device === GPU ? "GPU" : "slot"}-h`;
+/** The unit of time on devices. */
+export const hourUnit = () => (device === GPU ? "GPU-h" : "slot-h");
+export const gpuHours = (seconds) => `${number(seconds / 3600)} ${hourUnit()}`;
 /** What devices of these kinds are called: a machine without GPUs has CPU slots. */
 export const deviceWord = (kinds) =>
   kinds.length && kinds.every((kind) => kind === "cpu") ? "CPU slot" : GPU;
@@ -99,6 +100,12 @@ export function clock(at, { seconds = true } = {}) {
   const time = timeOfDay(at, seconds);
   return dayOf(at) === dayOf(now()) ? time : `${DAY.format(at * 1000)} ${time}`;
 }
+
+/** Letters that join up from right to left. */
+export const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
+
+/** A name that leaves the order of what stands beside it as it is, also where it is no element. */
+export const apart = (name) => (RIGHT_TO_LEFT.test(name) ? `\u2068${name}\u2069` : name);
 
 /** Labels of an axis of times, none twice: the day stands below the first of each day, and nowhere if all is today. */
 export function timeMarks(all) {

@@ -1,5 +1,5 @@
 // Jobs of a list: which are wanted, in which groups, how equal names are told apart, when they start.
-import { duration, number, range } from "./format.js";
+import { apart, duration, number, range } from "./format.js";
 import { held, reasonOf, WAITING } from "./store.js";
 
 /** States in the order in which a list has them. */
@@ -127,7 +127,7 @@ export function tellApart(jobs) {
       const argument = value == null ? "" : value ? `${name}=${value}` : name;
       words.set(
         job.id,
-        [argument, users && job.user, job.id.slice(-8)].filter(Boolean).join(" · "),
+        [argument, users && apart(job.user), job.id.slice(-8)].filter(Boolean).join(" · "),
       );
     }
   }

@@ -108,7 +108,9 @@ export function Stream({ route }) {
     <${Trouble} error=${error} />
     ${part < 0.999 && html`<p class="dim" role="status">Reading the log: ${percent(part)}</p>`}
     <${StreamCanvas} nodes=${store.nodes} nodesVersion=${store.nodesVersion} spans=${spans} since=${since} until=${until} now=${clusterNow()} />
-    <div class="legend"><span>one row per ${theDevice()}, one colour per job, empty where idle</span><span>dark edge: goes on after a restart</span><span>red end: failed</span>${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
+    <div class="legend"><span>one row per ${theDevice()}, one colour per job, empty where idle</span>
+      <span>dark edge: goes on after a restart</span><span>red end: failed</span>
+      ${left ? html`<span>${count(left, "short span")} left out</span>` : null}</div><//>`;
 }
 
 function localTime(at) {
@@ -130,8 +132,7 @@ export function StreamCanvas({
   open = true,
 }) {
   const [box, width] = useWidth();
-  const canvas = useRef(null),
-    view = useRef(null);
+  const canvas = useRef(null);
   const [top, setTop] = useState(0);
   const [over, setOver] = useState(null);
   const themed = useTheme();
@@ -155,28 +156,35 @@ export function StreamCanvas({
       ).length,
     [byRow],
   );
+  const time = (at) => (zero === undefined ? clock(at) : duration(at - zero));
+  const words = `Stream of ${rows.length} ${theDevice()}s from ${time(since)} to ${time(until)}; ${busy} in use at its end.`;
   return html`<div class="stream" ref=${box}>
-    <div class="view" ref=${view} style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${`Stream of ${rows.length} ${theDevice()}s from ${zero === undefined ? clock(since) : duration(since - zero)} to ${zero === undefined ? clock(until) : duration(until - zero)}; ${busy} in use at its end.`}
+    <div class="view" style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${words}
       onScroll=${(event) => {
         setTop(event.target.scrollTop);
         setOver(null);
       }}>
-      <canvas ref=${canvas} onMouseMove=${point} onMouseLeave=${() => setOver(null)} onClick=${() => open && over?.span?.job && go("job", [over.span.job])}></canvas>
+      <canvas ref=${canvas} onMouseMove=${point} onMouseLeave=${() => setOver(null)}
+        onClick=${() => open && over?.span?.job && go("job", [over.span.job])}></canvas>
       <div aria-hidden="true" style=${{ height: `${Math.max(0, rows.length * rowHeight - height + AXIS)}px` }}></div>
     </div>
     ${AXIS + rows.length * rowHeight > height && html`<p class="dim small">Scroll for more nodes.</p>`}
     ${
       over &&
       html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>
-      <div class="dim">${over.row.node} · ${theDevice()} ${over.row.gpu} · ${zero === undefined ? clock(over.at) : duration(over.at - zero)}</div>
-      ${
-        over.span?.out
-          ? html`<div>${over.span.out}</div>`
-          : over.span
-            ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
-        <div>${duration((over.span.end ?? now) - over.span.start)} ${over.span.end === null ? "so far" : over.span.how}${over.span.share < 1 ? `, ${percent(over.span.share)} of the ${theDevice()}` : ""}${over.span.attempt > 1 ? `, attempt ${over.span.attempt}` : ""}</div>
-        ${over.span.lost_gpu_s ? html`<div>${gpuHours(over.span.lost_gpu_s)} of work lost</div>` : null}`
-            : html`<div>idle</div>`
-      }</div>`
+      <div class="dim">${over.row.node} · ${theDevice()} ${over.row.gpu} · ${time(over.at)}</div>
+      <${SpanFacts} span=${over.span} now=${now} /></div>`
     }</div>`;
+}
+
+function SpanFacts({ span, now }) {
+  if (!span) return html`<div>idle</div>`;
+  if (span.out) return html`<div>${span.out}</div>`;
+  const facts = [
+    `${duration((span.end ?? now) - span.start)} ${span.end === null ? "so far" : span.how}`,
+    span.share < 1 && `${percent(span.share)} of the ${theDevice()}`,
+    span.attempt > 1 && `attempt ${span.attempt}`,
+  ].filter(Boolean);
+  return html`<b>${span.name || "another tenant's job"}</b> ${span.tenant}<div>${facts.join(", ")}</div>
+    ${span.lost_gpu_s ? html`<div>${gpuHours(span.lost_gpu_s)} of work lost</div>` : null}`;
 }

@@ -1,5 +1,6 @@
 // Small parts that every view is made of.
 import { Problem } from "./api.js";
+import { RIGHT_TO_LEFT } from "./format.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 
 const LOOKS = {
@@ -45,7 +46,6 @@ export function Name({ text }) {
   return html`<span class="cut"><span>${head}</span><span>${tail}</span></span>`;
 }
 
-const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
 const RUN = new RegExp(`(${RIGHT_TO_LEFT.source}+(?:[\\s\\d.,_-]+${RIGHT_TO_LEFT.source}+)*)`);
 
 /** A sentence in which names that run from right to left stay where they are. */
@@ -67,6 +67,16 @@ export const Panel = ({
 }) => html`<section class="panel" aria-label=${title} id=${id}>
   ${title || end ? html`<header>${level === 2 ? html`<h2>${title}</h2>` : html`<h1>${title}</h1>`}<div class="end">${end}</div></header>` : null}
   <div class="body ${flush ? "flush" : ""}">${children}</div></section>`;
+
+/** Names and what they come to. */
+export const FactList = ({ facts }) =>
+  html`<dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>`;
+
+/** Shows what is left out of a list, and hides it again. */
+export const More = ({ more, all, show }) =>
+  more > 0 &&
+  html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => show(!all)}>
+    ${all ? "Show fewer" : `Show ${more} more`}</button>`;
 
 export const Empty = ({ title, children }) =>
   html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
@@ -198,7 +208,10 @@ export function Notices() {
       }}>
         <h2 id="question">${asked.question}</h2>
         ${asked.detail && html`<p class="dim">${asked.detail}</p>`}
-        ${asked.values.map((name) => html`<${Field} key=${name} label=${name}><input type=${asked.shown ? "text" : "password"} name=${name} autocomplete="off" /></${Field}>`)}
+        ${asked.values.map(
+          (name) => html`<${Field} key=${name} label=${name}>
+            <input type=${asked.shown ? "text" : "password"} name=${name} autocomplete="off" /><//>`,
+        )}
         <div class="actions"><button type="button" onClick=${() => answer(false)}>Go back</button>
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
       </form></dialog>`

@@ -8,7 +8,7 @@ import { go, link, setQuery } from "../route.js";
 import { clusterNow, held, reasonOf, useStore, WAITING } from "../store.js";
 import { Stream } from "../stream.js";
 import { useTheme } from "../theme.js";
-import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
+import { Bar, Choice, Empty, FactList, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 import { Needs } from "./needs.js";
 import { OverTime } from "./over_time.js";
@@ -42,9 +42,15 @@ export function ClusterView({ route }) {
     <div class="columns totals-first">
       <div class="stack">
         <${Panel} title=${`${theDevice()}s`} level=1 end=${html`
-          <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
-          <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
-          ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machines yet">The engine has reported none.<//>`}
+          <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node"
+            value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
+          <${Choice} label="Colour by" value=${paint} options=${PAINTS}
+            choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
+          ${
+            store.nodes.size
+              ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />`
+              : html`<${Empty} title="No machines yet">The engine has reported none.<//>`
+          }
           <${Legend} paint=${paint} />
         <//>
         <${Later} title="Over time"><${OverTime} route=${route} /><//>
@@ -129,26 +135,40 @@ function GpuMap({ store, paint, find }) {
     } else if (event.key === "Enter") open(over.cell);
     else if (event.key === "Escape") setOver({ cell: -1, keyed: false });
   };
-  const used = [...who.keys()].length;
+  const words =
+    `${plan.cells.length} ${theDevice()}s, ${who.size} of them in use by jobs you see. ` +
+    "Arrow keys go from one to the next, Enter opens its job.";
+  const told = there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ");
   return html`<div class="gpu-map" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
-      aria-label=${`${plan.cells.length} ${theDevice()}s, ${used} of them in use by jobs you see. Arrow keys go from one to the next, Enter opens its job.`}
+      aria-label=${words}
       onMouseMove=${(event) => {
         const at = point(event);
         if (at !== over.cell) setOver({ cell: at, keyed: false });
       }}
       onMouseLeave=${() => setOver({ cell: -1, keyed: false })} onClick=${(event) => open(point(event))}
       onKeyDown=${keys} onBlur=${() => setOver({ cell: -1, keyed: false })}></canvas>
-    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} ${theDevice()} ${cell.gpu}: ${there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
+    <div class="visually-hidden" aria-live="polite">${
+      over.keyed && cell
+        ? `${cell.node.id} ${theDevice()} ${cell.gpu}: ${told || nobody(cell)}`
+        : ""
+    }</div>
     ${cell && html`<${Tip} cell=${cell} jobs=${there} plan=${plan} width=${width} />`}</div>`;
+}
+
+/** What a GPU is on which no job is that one may see. */
+function nobody({ node, gpu }) {
+  if (node.held_gpus.includes(gpu)) return "another tenant's job";
+  return outOfUse(node, gpu) ? "not to be used" : "idle";
 }
 
 function Tip({ cell, jobs, plan, width }) {
   const left = Math.max(0, Math.min(cell.x, width - 290));
-  const out = outOfUse(cell.node, cell.gpu);
+  const { id, kind, links } = cell.node;
+  const facts = [id, `${theDevice()} ${cell.gpu}`, kind, links, outOfUse(cell.node, cell.gpu)];
   return html`<div class="tip" style=${{ left: `${left}px`, top: `${cell.y + plan.size + 8}px` }}>
-    <div class="dim">${cell.node.id} · ${theDevice()} ${cell.gpu} · ${cell.node.kind}${cell.node.links ? ` · ${cell.node.links}` : ""}${out ? ` · ${out}` : ""}</div>
-    ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
+    <div class="dim">${facts.filter(Boolean).join(" · ")}</div>
+    ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${nobody(cell)}</div>`}</div>`;
 }
 
 /** What the service predicts for a job, requested once someone has looked at it for a moment. */
@@ -194,7 +214,7 @@ function JobFacts({ job }) {
     ["done", percent(job.progress)],
     ["runs for", job.started ? duration(clusterNow() - job.started) : ""],
   ].filter(([, value]) => value);
-  return html`<div><b>${job.name}</b> <${State} state=${job.state} /><dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl></div>`;
+  return html`<div><b>${job.name}</b> <${State} state=${job.state} /><${FactList} facts=${facts} /></div>`;
 }
 
 function Figures({ store, waiting }) {
@@ -210,6 +230,9 @@ function Figures({ store, waiting }) {
     );
     return { kind, gpus, busy, out };
   });
+  const node = ({ id, held_gpus: busy, gpus, kind, state }) =>
+    html`<li key=${id}><a href=${link("node", [id])}>${id}</a>
+      <span class="dim">${used(busy.length, gpus, kind)}${state === "up" ? "" : `, ${state}`}</span></li>`;
   return html`<${Panel} title="In use">
     <div class="figures">
       <div><div class="big">${number(running.length)}</div><a class="small" href=${link("jobs", [], { state: "running" })}>running</a></div>
@@ -218,13 +241,16 @@ function Figures({ store, waiting }) {
       <div><div class="big">${number(store.cluster.decisions)}</div><span class="dim small">decisions</span></div>
     </div>
     <div class="kinds">${kinds.map(
-      (
-        row,
-      ) => html`<div key=${row.kind}><div class="line"><span>${row.kind}</span><span class="dim">${row.busy} of ${count(row.gpus, deviceWord([row.kind]))}${row.out ? `, ${row.out} out of use` : ""}</span></div>
-      <${Bar} part=${row.busy / row.gpus} label=${`${row.busy} of ${row.gpus} ${row.kind} in use`} /></div>`,
+      ({ kind, gpus, busy, out }) =>
+        html`<div key=${kind}><div class="line"><span>${kind}</span>
+          <span class="dim">${used(busy, gpus, kind)}${out ? `, ${out} out of use` : ""}</span></div>
+        <${Bar} part=${busy / gpus} label=${`${busy} of ${gpus} ${kind} in use`} /></div>`,
     )}</div>
-    <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary><ul>${[...store.nodes.values()].map((node) => html`<li key=${node.id}><a href=${link("node", [node.id])}>${node.id}</a> <span class="dim">${node.held_gpus.length} of ${count(node.gpus, deviceWord([node.kind]))}${node.state === "up" ? "" : `, ${node.state}`}</span></li>`)}</ul></details><//>`;
+    <details class="small"><summary class="dim">${count(store.nodes.size, "node")}</summary>
+      <ul>${[...store.nodes.values()].map(node)}</ul></details><//>`;
 }
+
+const used = (busy, gpus, kind) => `${busy} of ${count(gpus, deviceWord([kind]))}`;
 
 const UNDECIDED = "not decided yet";
 /** Why, less who holds what it waits for: that differs from tenant to tenant and stands with each job. */
@@ -238,9 +264,15 @@ function Waiting({ waiting }) {
     reasons.set(text, (reasons.get(text) || 0) + 1);
   }
   const most = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 8);
+  const row = ([text, n]) =>
+    html`<li key=${text}>${
+      text === UNDECIDED
+        ? html`<span>${text}</span>`
+        : html`<a href=${link("jobs", [], { q: text })}>${text}</a>`
+    }<b>${number(n)}</b></li>`;
   return html`<${Panel} title="Why jobs wait">${
     most.length
-      ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}>${text === UNDECIDED ? html`<span>${text}</span>` : html`<a href=${link("jobs", [], { q: text })}>${text}</a>`}<b>${number(n)}</b></li>`)}</ul>`
+      ? html`<ul class="why-list">${most.map(row)}</ul>`
       : html`<p class="dim">Nobody waits.</p>`
   }<//>`;
 }

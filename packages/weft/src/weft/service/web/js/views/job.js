@@ -22,6 +22,7 @@ import {
   attempt,
   Bar,
   confirm,
+  FactList,
   Loading,
   Panel,
   State,
@@ -210,7 +211,7 @@ function Facts({ job, row, metrics }) {
       html`<div class="row"><span class="grow">
     <${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`
     }
-    <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>
+    <${FactList} facts=${facts} />
     ${job.state === "running" && job.pids.length > 0 && html`<${Inside} job=${job} />`}<//>`;
 }
 
@@ -317,9 +318,7 @@ function Speeds({ job, numbers }) {
         : `steps take at most ${number(promised)} times as long as alone${broken ? `, broken for ${duration(broken)} in all` : ""}`,
     ],
   ].filter(([, value]) => value);
-  return rows.length
-    ? html`<dl class="facts">${rows.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>`
-    : null;
+  return rows.length ? html`<${FactList} facts=${rows} />` : null;
 }
 
 function When({ start }) {

@@ -71,12 +71,12 @@ function Spans({ held }) {
   const some = (read) => held.some((span) => read(span));
   const [ends, loses] = [some((span) => span.how), some((span) => span.lost_gpu_s)];
   const row = (span) =>
-    html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td>
+    html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap roomy">${span.end === null ? "now" : clock(span.end)}</td>
       <td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num roomy">${span.attempt}</td>
       <td>${where(span)}</td>${ends && html`<td class="roomy">${span.how}</td>`}
       ${loses && html`<td class="num nowrap roomy">${span.lost_gpu_s ? gpuHours(span.lost_gpu_s) : ""}</td>`}</tr>`;
   return html`<div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table>
-    <thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th>
+    <thead><tr><th scope="col">From</th><th class="roomy" scope="col">To</th><th class="num" scope="col">For</th>
       <th class="num roomy" scope="col">Attempt</th><th scope="col">Where</th>
       ${ends && html`<th class="roomy" scope="col">Ended</th>`}${loses && html`<th class="num roomy" scope="col">Work lost</th>`}</tr></thead>
     <tbody>${[...held].reverse().slice(0, 100).map(row)}</tbody></table></div>`;
@@ -110,6 +110,10 @@ const TELL = {
   DeadlineMissed: () => "Its deadline passed",
   Foretold: (event) =>
     `It was predicted to start in ${duration(event.low_s)} to ${duration(event.high_s)}`,
+  Slept: () => `It went to sleep: its ${theDevice()}s are free, and it goes on where it is`,
+  SleepFailed: (event) => `It could not be put to sleep: ${event.reason || "no reason is known"}`,
+  Awoke: () => "It woke up and goes on",
+  StartedAhead: (event) => `It started ahead of its turn on ${places(event.on)}, and sleeps there`,
   Resizable: () => "It can be resized while it trains",
   Resized: (event) =>
     `It was resized while it trained, with a pause of ${duration(event.pause_s ?? 0)}`,

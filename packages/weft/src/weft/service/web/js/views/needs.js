@@ -3,7 +3,7 @@ import { get } from "../api.js";
 import { count } from "../format.js";
 import { html, useState } from "../lib.js";
 import { link } from "../route.js";
-import { ticks, useAsk } from "../ui.js";
+import { More, ticks, useAsk } from "../ui.js";
 
 const EVERY_MS = 10_000;
 const FIRST = 3;
@@ -28,10 +28,9 @@ export function Needs() {
   const [all, showAll] = useState(false);
   const { data } = useAsk((signal) => get("/needs", { signal }), "needs", { every: EVERY_MS });
   const needs = data?.needs || [];
-  const later = needs.length - FIRST;
   return html`<section class="needs" aria-label="What needs you">
     <h2>${needs.length ? "What needs you" : html`<span class="dim">${data ? "Nothing needs you" : "Looking for what needs you …"}</span>`}</h2>
     ${needs.length > 0 && html`<ul>${needs.slice(0, all ? needs.length : FIRST).map((need) => html`<${Need} need=${need} />`)}</ul>`}
-    ${later > 0 && html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${later} more`}</button>`}
+    <${More} more=${needs.length - FIRST} all=${all} show=${showAll} />
     ${all && data.more > 0 && html`<span class="dim small">${count(data.more, "entry", "entries")} more of the same kinds</span>`}</section>`;
 }

@@ -7,7 +7,7 @@ import { link, setQuery } from "../route.js";
 import { clusterNow, useStore } from "../store.js";
 import { StreamCanvas } from "../stream.js";
 import { rowsOf } from "../stream_canvas.js";
-import { attempt, Choice, confirm, Empty, Panel, State, Trouble, useAsk } from "../ui.js";
+import { attempt, Choice, confirm, Empty, More, Panel, State, Trouble, useAsk } from "../ui.js";
 import { sentence } from "./over_time.js";
 
 const RANGES = [
@@ -55,21 +55,31 @@ export function NodeView({ route, me }) {
   );
   const { marks = [], out = [] } = past.data || {};
   const device = deviceWord([node.kind]);
+  const has = [
+    count(node.gpus, device) + (node.kind === "cpu" ? "" : ` of kind ${node.kind}`),
+    node.links,
+    node.cpus && count(node.cpus, "CPU"),
+  ];
+  const row = (job) =>
+    html`<tr key=${job.id}><td>${ranges(gpusHere(job))}</td>
+      <td class="wrap"><a href=${link("job", [job.id])}><bdi>${job.name}</bdi></a></td><td><${State} state=${job.state} /></td>
+      <td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`;
   return html`<div class="head"><h1>${node.id}</h1><span class="badge">${node.state}</span>
-      <span class="dim">${node.kind === "cpu" ? count(node.gpus, device) : `${count(node.gpus, device)} of kind ${node.kind}`}${node.links ? `, ${node.links}` : ""}${node.cpus ? `, ${count(node.cpus, "CPU")}` : ""}</span>
+      <span class="dim">${has.filter(Boolean).join(", ")}</span>
       ${me.role === "admin" && html`<${Actions} node=${node} out=${out} again=${past.again} />`}</div>
     <${Wrong} node=${node} out=${out} />
-    <${Panel} title=${`Its ${device}s over time`} end=${html`<${Choice} label="How far back" value=${hours} options=${RANGES} choose=${(value) => setQuery({ past: value })} />`}>
+    <${Panel} title=${`Its ${device}s over time`} end=${html`<${Choice} label="How far back" value=${hours}
+      options=${RANGES} choose=${(value) => setQuery({ past: value })} />`}>
       <${Trouble} error=${spans.error || past.error} />
       <${Held} node=${node} spans=${[...mine, ...absences(node, marks, out)]} since=${since} />
-      <div class="legend"><span>one row per ${device}, one colour per job</span><span>red end: failed</span><span><i class="out"></i>drained, set aside or down</span></div><//>
+      <div class="legend"><span>one row per ${device}, one colour per job</span><span>red end: failed</span>
+        <span><i class="out"></i>drained, set aside or down</span></div><//>
     <div class="halves"><${Panel} title="Jobs here now" flush=${true}>${
       here.length
-        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr><th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th><th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
-      <tbody>${here.map(
-        (job) =>
-          html`<tr key=${job.id}><td>${ranges(gpusHere(job))}</td><td class="wrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td><${State} state=${job.state} /></td><td class="roomy">${job.tenant}</td><td class="num">${job.started ? duration(clusterNow() - job.started) : ""}</td></tr>`,
-      )}</tbody></table></div>`
+        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs on it"><table><thead><tr>
+            <th scope="col">${device}</th><th scope="col">Job</th><th scope="col">State</th>
+            <th class="roomy" scope="col">Tenant</th><th class="num" scope="col">For</th></tr></thead>
+          <tbody>${here.map(row)}</tbody></table></div>`
         : html`<p class="dim lonely">No jobs run here.</p>`
     }<//>
     <${Happened} marks=${marks} spans=${mine} /></div>
@@ -132,10 +142,13 @@ function Wrong({ node, out }) {
           `GPU ${gpu.gpu} ${gpu.aside ? "is set aside" : "has a fault"}${gpu.fault ? `: ${gpu.fault}` : ""}`,
       ),
   ];
-  const notes = (node.health || [])
-    .filter((gpu) => gpu.notes.length)
-    .map((gpu) => html`<p class="dim small" key=${gpu.gpu}>GPU ${gpu.gpu}: ${gpu.notes.join(", ")}</p>`);
-  return html`<section class="stack" aria-label="What is wrong">${texts.length ? texts.map((text) => html`<div class="note" key=${text}>${text}</div>`) : node.state === "up" && html`<p class="dim small">Nothing is wrong with it.</p>`}${notes}</section>`;
+  const notes = (node.health || []).filter((gpu) => gpu.notes.length);
+  const note = ({ gpu, notes }) =>
+    html`<p class="dim small" key=${gpu}>GPU ${gpu}: ${notes.join(", ")}</p>`;
+  return html`<section class="stack" aria-label="What is wrong">
+    ${texts.map((text) => html`<div class="note" key=${text}>${text}</div>`)}
+    ${!texts.length && node.state === "up" && html`<p class="dim small">Nothing is wrong with it.</p>`}
+    ${notes.map(note)}</section>`;
 }
 
 const OUT = ["drained", "aside", "down"];
@@ -197,14 +210,16 @@ function Happened({ marks, spans }) {
   const rows = [...marks.map((mark) => ({ at: mark.at, text: sentence(mark) })), ...failed].sort(
     (a, b) => b.at - a.at,
   );
-  return html`<${Panel} title="What happened">${
-    rows.length
-      ? html`<ul class="why-list">${rows.slice(0, all ? 200 : SHOWN).map((row, i) => html`<li key=${i}><span>${row.job ? html`<a href=${link("job", [row.job])}>${row.text}</a>` : row.text}</span><span class="dim">${clock(row.at)}</span></li>`)}</ul>`
-      : html`<p class="dim">Nothing but jobs that came and went.</p>`
-  }${rows.length > SHOWN && html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${rows.length - SHOWN} more`}</button>`}<//>`;
+  const line = ({ at: when, text, job }, i) =>
+    html`<li key=${i}><span>${job ? html`<a href=${link("job", [job])}>${text}</a>` : text}</span>
+      <span class="dim">${clock(when)}</span></li>`;
+  return html`<${Panel} title="What happened">
+    ${!rows.length && html`<p class="dim">Nothing but jobs that came and went.</p>`}
+    <ul class="why-list">${rows.slice(0, all ? 200 : SHOWN).map(line)}</ul>
+    <${More} more=${rows.length - SHOWN} all=${all} show=${showAll} /><//>`;
 }
 
-/** What the driver counted of each GPU, whoever used it, and who held its memory; without that, what its jobs report. */
+/** What the driver counted of each GPU, and who held its memory; without that, what jobs report. */
 function Devices({ node, since, jobs }) {
   const devices = useAsk(
     (signal) => get(at("nodes", node.id, "devices") + query({ since }), { signal }),
@@ -222,7 +237,9 @@ function Devices({ node, since, jobs }) {
       label: `GPU ${gpu.gpu}`,
       colour: lineColour(gpu.gpu),
     }));
-    return html`<${Panel} key=${key} title=${title}><${Chart} data=${[times, ...known.map((gpu) => gpu[key])]} zero=${true} whole=${key === "errors"} format=${format} series=${series} describe=${`${title} of each GPU over time`} /><//>`;
+    const data = [times, ...known.map((gpu) => gpu[key])];
+    return html`<${Panel} key=${key} title=${title}><${Chart} data=${data} zero=${true} whole=${key === "errors"}
+      format=${format} series=${series} describe=${`${title} of each GPU over time`} /><//>`;
   });
   return html`${drawn}<${Measured} jobs=${jobs} counters=${MEMORY} />`;
 }
@@ -231,7 +248,8 @@ function Held({ node, spans, since }) {
   const layout = useMemo(() => rowsOf(new Map([[node.id, node]])), [node.id, node.gpus]);
   const now = clusterNow();
   const first = Math.min(...spans.map((span) => span.start), now - 60);
-  return html`<${StreamCanvas} layout=${layout} spans=${spans} since=${Math.max(since, first)} until=${now} now=${now} />`;
+  const from = Math.max(since, first);
+  return html`<${StreamCanvas} layout=${layout} spans=${spans} since=${from} until=${now} now=${now} />`;
 }
 
 /** What its jobs report of their GPUs; engines that see no GPU tell nothing. */
@@ -257,6 +275,8 @@ function Measured({ jobs, counters = COUNTERS }) {
       const known = new Map(some);
       return xs.map((x) => known.get(x) ?? null);
     });
-    return html`<${Panel} key=${key} title=${`${title} by job`}><${Chart} data=${[xs, ...columns]} zero=${true} format=${format} series=${jobs.map((job, i) => ({ label: job.name, colour: lineColour(i), span: true }))} describe=${`${title} of its jobs over time`} /><//>`;
+    const series = jobs.map((job, i) => ({ label: job.name, colour: lineColour(i), span: true }));
+    return html`<${Panel} key=${key} title=${`${title} by job`}><${Chart} data=${[xs, ...columns]} zero=${true}
+      format=${format} series=${series} describe=${`${title} of its jobs over time`} /><//>`;
   });
 }

@@ -1,4 +1,4 @@
-// The cluster over time: how its GPUs were used, who waited and for how long, what jobs did, and what happened.
+// The cluster over time: how its GPUs were used, who waited how long, what jobs did, what happened.
 import { get, query } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
 import { token } from "../colours.js";
@@ -6,7 +6,7 @@ import { clock, count, duration, gpuHours, number, percent, theDevice } from "..
 import { html, useMemo, useState } from "../lib.js";
 import { isKiosk, link, setQuery } from "../route.js";
 import { clusterNow } from "../store.js";
-import { Choice, Loading, Panel, Trouble, useAsk } from "../ui.js";
+import { Choice, Loading, More, Panel, Trouble, useAsk } from "../ui.js";
 
 const AGAIN_MS = 10_000;
 const HOUR = 3600;
@@ -70,27 +70,24 @@ export function OverTime({ route }) {
   const { past = "12", by = "", from, to } = route.query;
   const hours = RANGES.some(([value]) => value === past) ? Number(past) : 12;
   const zoomed = Number(from) > 0 && Number(to) > Number(from);
-  const asked = zoomed
-    ? { since: Number(from), until: Number(to) }
-    : { since: Math.max(0, Math.round(clusterNow() - hours * HOUR)) };
+  const asked = () =>
+    zoomed
+      ? { since: from, until: to }
+      : { since: Math.max(0, Math.round(clusterNow() - hours * HOUR)) };
   const reply = useAsk(
-    (signal) =>
-      get(
-        "/history" +
-          query(zoomed ? asked : { since: Math.max(0, Math.round(clusterNow() - hours * HOUR)) }),
-        { signal },
-      ),
+    (signal) => get("/history" + query(asked()), { signal }),
     zoomed ? `${from} ${to}` : `last ${hours}`,
     { every: zoomed ? 0 : AGAIN_MS },
   );
-  const all = () => setQuery({ from: "", to: "" });
   const zoom = ([a, b]) =>
     setQuery({ from: Math.round(a), to: Math.max(Math.round(b), Math.round(a) + 60) });
-  const end = html`${zoomed && html`<button onClick=${all}>Whole range</button>`}
-    <${Choice} label="How far back" value=${zoomed ? "" : String(hours)} options=${RANGES} choose=${(value) => setQuery({ past: value, from: "", to: "" })} />
+  const whole = (more) => setQuery({ ...more, from: "", to: "" });
+  const end = html`${zoomed && html`<button onClick=${() => whole()}>Whole range</button>`}
+    <${Choice} label="How far back" value=${zoomed ? "" : String(hours)} options=${RANGES}
+      choose=${(value) => whole({ past: value })} />
     <${Choice} label="By" value=${by} options=${BY} choose=${(value) => setQuery({ by: value })} />`;
   return html`<${Panel} title="Over time" end=${end}><${Trouble} error=${reply.error} />
-    ${reply.data ? html`<${Drawn} past=${reply.data} by=${by} zoom=${zoom} />` : reply.error ? null : html`<${Loading} what="Asking what was" />`}<//>`;
+    ${reply.data ? html`<${Drawn} past=${reply.data} by=${by} zoom=${zoom} />` : !reply.error && html`<${Loading} what="Asking what was" />`}<//>`;
 }
 
 function Drawn({ past, by, zoom }) {
@@ -124,18 +121,19 @@ function Drawn({ past, by, zoom }) {
       `out of use: ${gpuHours(out)}${failed ? `; ${count(failed, "attempt")} failed` : ""}`,
     ],
   ];
-  return html`<div class="figures over">${figures.map(([value, what]) => html`<div key=${what.slice(0, 9)}><div class="big">${value}</div><span class="dim small">${what}</span></div>`)}</div>
-    <div class="small-charts">${charts.map(
-      ({
-        title,
-        wide,
-        ...chart
-      }) => html`<figure key=${title} class=${wide ? "wide" : ""}><figcaption><h3>${title}</h3></figcaption>
-        <${Chart} ...${chart} zero=${true} height=${wide ? 220 : 130} zoom=${zoom} marks=${wide ? marks : NO_MARKS} pointed=${setAt} /></figure>`,
-    )}</div>
+  const figure = ([value, what], i) =>
+    html`<div key=${i}><div class="big">${value}</div><span class="dim small">${what}</span></div>`;
+  const chart = ({ title, wide, ...look }) =>
+    html`<figure key=${title} class=${wide ? "wide" : ""}><figcaption><h3>${title}</h3></figcaption>
+      <${Chart} ...${look} zero=${true} height=${wide ? 220 : 130} zoom=${zoom} marks=${wide ? marks : NO_MARKS}
+        pointed=${setAt} /></figure>`;
+  const [from, to] = [begin, end].map((when) => clock(when, { seconds: false }));
+  return html`<div class="figures over">${figures.map(figure)}</div>
+    <div class="small-charts">${charts.map(chart)}</div>
     <${Told} past=${past} i=${at} />
     <${News} marks=${past.marks} />
-    <p class="dim small windows">Drag across a chart to look closer. ${count(past.at.length, "window")} of ${duration(past.window_s)}, ${clock(begin, { seconds: false })} to ${clock(end, { seconds: false })}.</p>`;
+    <p class="dim small windows">Drag across a chart to look closer.
+      ${` ${count(past.at.length, "window")} of ${duration(past.window_s)}, ${from} to ${to}.`}</p>`;
 }
 
 /** The charts of what is known: data, series and words. */
@@ -241,7 +239,8 @@ function flags(past) {
 /** What happened in the window that is pointed at. */
 function Told({ past, i }) {
   if (i == null || i >= past.at.length)
-    return html`<p class="dim small told" aria-hidden="true">Grey ticks: decisions that moved jobs. Red ticks: attempts that failed. Lines: what is listed below.</p>`;
+    return html`<p class="dim small told" aria-hidden="true">Grey ticks: decisions that moved jobs.
+      Red ticks: attempts that failed. Lines: what is listed below.</p>`;
   const until = past.at[i] + past.window_s;
   const failed = plus(past.queues.map((queue) => queue.failed[i]));
   const texts = [
@@ -275,6 +274,13 @@ export const News = ({ marks }) => {
   const [all, showAll] = useState(false);
   const last = [...marks].reverse();
   if (!last.length) return null;
-  return html`<ul class="why-list news" aria-label="What happened">${last.slice(0, all ? 200 : NEWS).map((mark, i) => html`<li key=${i}><span><i class="key" style=${{ background: `var(--${TONES[mark.what] || "dim"})` }}></i>${mark.node ? html`<a href=${link("node", [mark.node])}>${sentence(mark)}</a>` : sentence(mark)}</span><span class="dim">${clock(mark.at, { seconds: false })}</span></li>`)}</ul>
-    ${last.length > NEWS && !isKiosk() && html`<button class="quiet" aria-expanded=${String(all)} onClick=${() => showAll(!all)}>${all ? "Show fewer" : `Show ${last.length - NEWS} more`}</button>`}`;
+  const row = (mark, i) => {
+    const text = sentence(mark);
+    const tone = `var(--${TONES[mark.what] || "dim"})`;
+    return html`<li key=${i}><span><i class="key" style=${{ background: tone }}></i>
+        ${mark.node ? html`<a href=${link("node", [mark.node])}>${text}</a>` : text}</span>
+      <span class="dim">${clock(mark.at, { seconds: false })}</span></li>`;
+  };
+  return html`<ul class="why-list news" aria-label="What happened">${last.slice(0, all ? 200 : NEWS).map(row)}</ul>
+    ${!isKiosk() && html`<${More} more=${last.length - NEWS} all=${all} show=${showAll} />`}`;
 };

@@ -28,9 +28,10 @@ export function PoliciesView({ route, me }) {
   return html`<div class="halves">
     <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy"
     placeholder="Find: fair, sharing …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
-      ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
+      <${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
       <div class="policies" tabindex="0" role="region" aria-label="All policies">
+      ${loading && !data && html`<${Loading} />`}
       ${
         data &&
         [...shown]
@@ -80,7 +81,8 @@ function Card({ policy, active, admin }) {
     html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${ticks(sections[key])}</dd>`;
   return html`<article class="policy-card" data-active=${active ? "" : null}>
     <div class="line"><h3><code>${name}</code></h3>${active && html`<span class="badge running">decides now</span>`}
-      ${admin && !active && html`<button class="quiet" disabled=${Boolean(refused)} title=${refused} onClick=${() => use(name)}>Use …</button>`}</div>
+      ${admin && !active && html`<button class="quiet" disabled=${Boolean(refused)} title=${refused} onClick=${() => use(name)}>Use …</button>`}
+      ${!active && !refused && html`<a class="small" href=${link("what-if", [], { policy: name })}>Simulate it first</a>`}</div>
     <div>${ticks(policy.summary)}</div>
     ${sections.Objective && html`<div class="small"><span class="dim">optimises</span> ${ticks(sections.Objective)}</div>`}
     ${refused && html`<div class="small dim">Not here: ${refused}</div>`}
@@ -116,7 +118,7 @@ function DecisionCard({ decision }) {
   const more = decision.more_moves + Math.max(decision.moves.length - SHOWN, 0);
   const figures = figuresOf(decision.numbers);
   const move = (each) =>
-    html`<li key=${each.job}><a href=${link("job", [each.job])}><bdi>${each.name}</bdi></a> ${
+    html`<li key=${each.job}><${Sign} move=${each} /> <a href=${link("job", [each.job])}><bdi>${each.name}</bdi></a> ${
       startsLike(each) ? each.why : tell(each)
     }${!startsLike(each) && each.why && html`<span class="dim"> – ${each.why}</span>`}</li>`;
   return html`<article class="policy-card">
@@ -127,6 +129,13 @@ function DecisionCard({ decision }) {
     <ul class="small">${decision.moves.slice(0, SHOWN).map(move)}</ul>
     ${more > 0 && html`<div class="small dim">and ${number(more)} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
+}
+
+/** More, less or as much as before, at a glance. */
+function Sign({ move: { before_gpus: before, after_gpus: after } }) {
+  const [look, sign] =
+    after > before ? ["running", "▲"] : after < before ? ["waiting", "▼"] : ["moving", "↔"];
+  return html`<span class="sign" style=${{ color: `var(--${look})` }} aria-hidden="true">${sign}</span>`;
 }
 
 /** What the policy computed, for those who know it. */

@@ -59,10 +59,14 @@ function bodyOf(form) {
   return body;
 }
 
-export function WhatIfView({ me }) {
+export function WhatIfView({ route, me }) {
   const store = useStore();
   const policies = useAsk((signal) => get("/policies", { signal }), "policies");
-  const [form, setForm] = useState({ ...FRESH, start: me.everywhere ? "history" : "now" });
+  const [form, setForm] = useState({
+    ...FRESH,
+    start: me.everywhere ? "history" : "now",
+    policy: route.query.policy || "",
+  });
   const [progress, setProgress] = useState(null);
   const [error, setError] = useState(null);
   const [result, setResult] = useState(null);

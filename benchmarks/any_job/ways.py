@@ -70,17 +70,26 @@ def one_at_a_time(jobs: list[Job]) -> list[Outcome]:
 
 def all_waiting(jobs: list[Job]) -> list[Outcome]:
     """Each started when it arrives, and those whose memory is not free wait inside a call."""
+    with guard_variables() as guard:
+        return all_at_once(jobs, guard)
+
+
+@contextmanager
+def guard_variables() -> Iterator[dict[str, str]]:
+    """Variables of processes whose allocations wait, with a book of their own."""
     library = find_library()
     if library is None:
         raise RuntimeError("the memory guard is not compiled: python packages/weft/build_native.py")
     with tempfile.TemporaryDirectory() as folder:
-        socket_path = f"{folder}/book"
-        command = [sys.executable, "-m", "weft.node.memory", socket_path, "--state", folder]
+        path = Path(folder, "book")
+        command = [sys.executable, "-m", "weft.node.memory", str(path), "--state", folder]
         book = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
-            while not Path(socket_path).is_socket():
+            while not path.is_socket():
+                if book.poll() is not None:
+                    raise RuntimeError(f"the book ended with {book.returncode}")
                 time.sleep(0.05)
-            return all_at_once(jobs, add_guard(library, socket_path, 0.0, {}))
+            yield add_guard(library, str(path), 0.0, {})
         finally:
             book.terminate()
             book.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,13 +14,14 @@ from tests.examples import examples
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.rules import check_plan
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
+from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.pieces.wrap.tenants.lend import Lend, LendMemory
 from weft.pieces.wrap.tenants.tree import read_tree
@@ -338,3 +340,32 @@ def test_a_job_on_loan_is_not_stopped_for_a_later_one_like_it(size: int, swapped
     changes = policy.decide(view(state_of("1x8:a100", *jobs), 500.0)).changes
 
     assert bool(changes) is swapped
+
+
+class OnEmpty:
+    """Starts jobs of one device where not even an opportunistic job is."""
+
+    about = About("on empty", "this test")
+
+    def decide(self, view: View) -> Plan:
+        wait = [view.job(row) for row in np.flatnonzero(view.waiting()).tolist()]
+        free = [gpu for gpu in range(2) if view.free.empty_mask(0) >> gpu & 1]
+        at = {job.id: view.free.slice_of(0, 1 << gpu) for job, gpu in zip(wait, free, strict=False)}
+        return Plan({job: Allocation((part,)) for job, part in at.items()})
+
+
+def test_a_borrower_in_the_gaps_leaves_for_an_owner_that_shares_nothing() -> None:
+    """An opportunistic job takes nothing that the ledger counts, so it always fits there."""
+    state = state_of("1x2:a100", ("firm", "b", 1, True))
+    state.fold(0.0, Submitted(Job(JobId("loose"), tenant="a", tier=Tier.OPPORTUNISTIC)))
+    gap = Allocation((Slice(NodeId("a100-0"), (1,)),), Sharing(tier=Tier.OPPORTUNISTIC))
+    state.fold(0.0, Decided(2, {JobId("loose"): gap}))
+    state.fold(0.0, Started(JobId("loose"), 1))
+    state.fold(0.0, Submitted(Job(JobId("alone"), tenant="b", shareable=False)))
+    before = view(state, 600.0)
+
+    plan = Lend(OnEmpty(), {"b": 2.0}, min_run_s=0.0).decide(before)
+
+    held = before.after(plan)
+    assert [*devices_of(held[JobId("alone")])] == [("a100-0", 1)]
+    assert JobId("loose") not in held

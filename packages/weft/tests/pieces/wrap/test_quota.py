@@ -11,6 +11,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.spec.registry import build
 from weft.pieces.wrap.tenants.quota import Quota, fill
@@ -129,6 +130,18 @@ def test_what_one_tenant_cannot_use_goes_to_the_other() -> None:
     view = view_of(12, *jobs)
 
     assert len(started(policy("quota:weights=a=1/b=9|fifo").decide(view))) == 12
+
+
+def test_over_its_share_is_said_while_another_tenant_waits_and_not_after() -> None:
+    """Who waits once all of the others' jobs have started waits for room, and not for them."""
+    jobs = [job(f"a{i}", "a") for i in range(8)]
+
+    short = policy("quota:weights=a=1/b=1|fifo").decide(view_of(4, *jobs, job("b", "b", 3)))
+    enough = policy("quota:weights=a=1/b=1|fifo").decide(view_of(4, *jobs, job("b", "b", 2)))
+
+    assert Blocker.SHARE in short.blockers.values()
+    assert JobId("b") in enough.changes
+    assert not enough.blockers
 
 
 def test_filling_gives_nobody_more_than_they_want() -> None:

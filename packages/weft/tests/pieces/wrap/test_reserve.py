@@ -178,6 +178,31 @@ def test_nobody_shares_a_device_that_is_kept() -> None:
     assert reserve(f"~{N0}").decide(view(state)).changes == {}
 
 
+@frozen
+class StartsNothing:
+    """Leaves every job waiting."""
+
+    about = About("starts nothing", "a test")
+
+    def decide(self, view: View) -> Plan:
+        del view
+        return Plan()
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.6, False), (0.8, True)])
+def test_what_is_kept_is_no_reason_beside_a_shared_device_with_room(
+    share: float, kept: bool
+) -> None:
+    quarter = replace(job(A, 1), demand=Demand(1, share=0.25))
+    state = state_of("1x2:a100", quarter, running=1)
+    ((_, used),) = devices(state.table.allocations[0])
+    state.fold(0.0, Submitted(replace(job(B, 1), demand=Demand(1, share=share))))
+
+    plan = Reserve(StartsNothing(), {"w": f"{N0}:{1 - used}"}).decide(view(state))
+
+    assert plan.blockers == ({B: Blocker.RESERVED} if kept else {})
+
+
 def test_a_window_is_for_its_tenant_alone() -> None:
     state = state_of("1x4:a100", job(A, 4, "red"), job(B, 4, "blue"))
 

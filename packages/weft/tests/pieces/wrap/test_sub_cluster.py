@@ -11,7 +11,7 @@ from tests.broken_policy import BrokenPolicy
 from weft.core.errors import PlanError
 from weft.core.events.event import Decided, Submitted
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -86,6 +86,22 @@ def test_who_shares_a_device_with_a_hidden_job_is_hidden_too() -> None:
 
     assert [job.id for job in inside.table.jobs] == ["seen"]
     assert [node.gpus for node in inside.cluster.nodes] == [3]
+
+
+@pytest.mark.parametrize("shareable", [True, False])
+def test_who_shares_nothing_starts_beside_no_hidden_opportunistic_job(shareable: bool) -> None:
+    state = State(parse_cluster("1x4:v100"))
+    state.fold(0.0, Submitted(Job(JobId("hidden"), tier=Tier.OPPORTUNISTIC)))
+    part = Slice(NODE, (0,))  # it takes nothing of the host, and nothing that the ledger counts
+    on = Allocation((part,), Sharing(tier=Tier.OPPORTUNISTIC))
+    state.fold(0.0, Decided(1, {JobId("hidden"): on}))
+    state.fold(0.0, Submitted(Job(JobId("w"), shareable=shareable)))
+    view = View(0.0, state.table, state.cluster, state.free)
+
+    place = decide_among(Counting(), hiding(view, "hidden")).changes[JobId("w")]
+
+    assert place is not None
+    assert place.devices == ((NODE, (0 if shareable else 1,)),)
 
 
 def test_a_policy_that_fails_with_nothing_hidden_still_fails() -> None:

@@ -49,15 +49,17 @@ def decide_among(policy: Policy, part: View) -> Plan:
 def cut_out(part: View, *, host: bool = False) -> Cut:
     """The rows on nodes that have only the devices that they hold or that are free.
 
-    A row that shares a device with a job that is not shown stays as it is, out of sight. With
-    `host` CPUs and memory are what is left of them, else each device's equal part.
+    A row that shares a device with a job that is not shown stays as it is, out of sight. Devices
+    of hidden opportunistic jobs are free, unless one of the rows shares nothing. With `host` CPUs
+    and memory are what is left of them, else each device's equal part.
     """
-    rows = _apart(part)
-    part = part.restrict(rows)
+    part = part.restrict(_apart(part))
     ours = _devices(part)
+    alone = any(not job.shareable for job in part.table.jobs)
+    free = part.free.empty_mask if alone else part.free.idle_mask
     nodes, numbers = [], {}
     for i, node in enumerate(part.cluster.nodes):
-        mask = part.free.idle_mask(i) | ours.get(i, 0)
+        mask = free(i) | ours.get(i, 0)
         devices = tuple(gpu for gpu in range(node.gpus) if mask >> gpu & 1)
         if not devices:
             continue
@@ -194,12 +196,17 @@ def fits(view: View, plan: Plan) -> bool:
 
 
 def _joins_who_shares_nothing(view: View, plan: Plan) -> bool:
-    """True if an opportunistic job goes beside a hidden one; others find no room there."""
-    loose = [to for to in plan.changes.values() if to and to.sharing.tier is Tier.OPPORTUNISTIC]
-    if not loose:
-        return False
-    hidden = [on for job, _, on in view.held_out_of_sight() if not job.shareable]
-    return not devices_of(loose).isdisjoint(devices_of(hidden))
+    """True if a job that shares nothing would be beside an opportunistic one, and one is hidden.
+
+    Any two others find no room on one device in the ledger.
+    """
+    ours = [(view.job(view.table.row(job)), to) for job, to in plan.changes.items() if to]
+    hidden = [(job, on) for job, _, on in view.held_out_of_sight()]
+    for some, others in ((ours, hidden), (hidden, ours)):
+        loose = devices_of(on for _, on in some if on.sharing.tier is Tier.OPPORTUNISTIC)
+        if not loose.isdisjoint(devices_of(on for job, on in others if not job.shareable)):
+            return True
+    return False
 
 
 def devices_of(allocations: Iterable[Allocation]) -> set[tuple[NodeId, int]]:

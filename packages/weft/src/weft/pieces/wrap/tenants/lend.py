@@ -255,7 +255,8 @@ class _Turn:
             on = view.allocation(row)
             assert on is not None
             view.free.give(on)
-        part = replace(view.restrict(rows, self._changes), memory=None)
+        decided = {**self._changes, **dict.fromkeys(view.job(row).id for row in leaving)}
+        part = replace(view.restrict(rows, decided), memory=None)
         return decide_among(self._rule.inner, part)
 
     def _entitled_at_all(self) -> Bools:
@@ -272,7 +273,7 @@ class _Turn:
         plan = self._plan_without(victims, rows)
         starts = {job: to for job, to in plan.changes.items() if to is not None}
         fine = bool(starts) and carry_out(view, replace(plan, changes=starts))
-        stops = self._put_back(victims) if fine else []
+        stops = self._put_back(victims, starts) if fine else []
         view.free.rollback(mark)
         if fine:
             self._note_stops(stops, starts)
@@ -301,13 +302,15 @@ class _Turn:
             self._held[job.tenant] -= on.counted_gpus
         self._view = view.released(np.array(rows, dtype=np.intp))
 
-    def _put_back(self, victims: list[int]) -> list[int]:
-        """Put back jobs that have to go, as their devices are taken now."""
+    def _put_back(self, victims: list[int], starts: Mapping[JobId, Allocation]) -> list[int]:
+        """Put back those that fit beside the starts; the others have to go."""
         view, gone = self._view, []
+        firm = [to for job, to in starts.items() if not view.job(view.table.row(job)).shareable]
+        alone = {device for to in firm for device in devices_of(to)}
         for row in reversed(victims):  # the last to give way stay first
             on = view.allocation(row)
             assert on is not None
-            if view.free.fits(on):
+            if view.free.fits(on) and alone.isdisjoint(devices_of(on)):
                 view.free.take(on)
             else:
                 gone.append(row)

@@ -417,9 +417,18 @@ def _freeze(view: View, rules: TenantRules, tenants: set[str], shape: NarrowedVi
 
 def _add_reasons(view: View, plan: Plan, shape: NarrowedView, known: WrapperMemory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
+    wait = {job.tenant for job in _left_waiting(view, plan)}
     hidden = {
-        job: why
+        job.id: why
         for row, why in shape.reasons.items()
-        if (job := view.job(row).id) not in plan.changes
+        if (job := view.job(row)).id not in plan.changes
+        and (why.blocker is not Blocker.SHARE or wait - {job.tenant})
     }
     return tell_news(view, plan, hidden, known)
+
+
+def _left_waiting(view: View, plan: Plan) -> Iterator[Job]:
+    """Jobs that wait once the plan is carried out."""
+    for row in np.flatnonzero(view.waiting()).tolist():
+        if (job := view.job(row)).id not in plan.changes:
+            yield job

@@ -26,7 +26,7 @@ from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import carry_out, decide_among
 from weft.stack.ask_policy import ask
-from weft.stack.windows import ReservedWindow, read_window, take_away
+from weft.stack.windows import ReservedWindow, kept_away, read_window, take_away
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
 Names = frozenset[str]
@@ -252,31 +252,25 @@ class _Turn:
         view = self._view
         if not barred:
             return
-        for row in map(int, np.flatnonzero(rows)):
-            job = view.job(row)
-            if job.id in self._changes:
-                continue
-            demand = job.demand
-            kinds = demand.kinds or view.cluster.kinds
-            room = {kind: self._kept(kind, barred) for kind in kinds if kind in view.free.kinds}
-            idle = {kind: view.free.idle(kind) for kind in room}
-            least = self._least(demand)
-            beside = any(idle[kind] - room[kind] >= least for kind in room)
-            if not beside and any(idle[kind] >= least for kind in room):
+        jobs = [view.job(row) for row in np.flatnonzero(rows).tolist()]
+        waiting = [job for job in jobs if job.id not in self._changes]
+        with kept_away(view.free, [self._windows[name] for name in barred]):
+            beside = {job.id for job in waiting if self._has_room(job.demand)}
+        for job in waiting:
+            if job.id not in beside and self._has_room(job.demand):
                 self.reasons[job.id] = self._why(view, job, barred)
             else:
                 self.reasons.pop(job.id, None)
 
-    def _kept(self, kind: str, barred: Names) -> int:
-        free, cluster = self._view.free, self._view.cluster
-        count = 0
-        for i, node in enumerate(cluster.nodes):
-            if node.kind == kind:
-                mask = 0
-                for name in barred:
-                    mask |= self._windows[name].mask(node.id, node.gpus)
-                count += (mask & free.idle_mask(i)).bit_count()
-        return count
+    def _has_room(self, demand: Demand) -> bool:
+        """True if enough devices of a kind are idle, or one that is shared has room."""
+        free = self._view.free
+        return any(
+            free.idle(kind) >= self._least(demand)
+            or (demand.share < 1.0 and bool(free.with_room(kind, demand.share)))
+            for kind in demand.kinds or free.kinds
+            if kind in free.kinds
+        )
 
     def _why(self, view: View, job: Job, barred: Names) -> Reason:
         demand = job.demand

@@ -81,6 +81,16 @@ def test_lengths_are_the_work_that_was_done_and_guesses_are_counted() -> None:
     assert guessed == {"b"}
 
 
+def test_what_restarts_took_is_no_work_and_a_replay_adds_it_again() -> None:
+    """A job of 1,000 s that was stopped twice took 30 s more each time."""
+    stopped = replace(record("a", 0.0, 2, 1_060.0), starts=3)
+
+    trace, _ = trace_of([stopped], 2_000.0, hours=None, guess_s=600.0)
+
+    ((_, truth),) = trace
+    assert truth.length == pytest.approx(1_000.0)
+
+
 def test_only_the_hours_that_were_asked_for() -> None:
     past = [record("old", 0.0, 1, 10.0), record("new", 7000.0, 1, 10.0)]
 
@@ -261,7 +271,7 @@ def test_all_of_a_wait_is_held_against_the_replay_and_not_only_the_first() -> No
     note = what_if_in_file(history, WhatIfChanges(), "", "test").note
 
     assert "2 ended jobs waited 15 min in all on average and started again 0.50 times" in note
-    assert "in the replay of the same 10 min and 0.00" in note  # in order: none is stopped
+    assert "in the replay of the same 9.75 min and 0.00" in note  # in order: none is stopped
 
 
 def test_the_note_says_how_far_older_jobs_move_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from weft.core.events.event import Decided, NodeUp, Submitted
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
@@ -35,8 +37,21 @@ def test_whoever_fits_into_what_was_left_does_not_wait_for_long() -> None:
     assert look.after(3.5, Plan({}), state) is None
 
 
-def test_nobody_fits_and_there_is_time() -> None:
-    scheduler = stopped(1)
-    scheduler.apply_event(2.0, Decided(3, {JobId("w0"): Allocation((Slice(NODE.id, (0,)),))}))
+@pytest.mark.parametrize(("most", "again"), [(1, None), (2, 2.0 + FIRST_S)])
+def test_where_nobody_fits_only_a_job_that_could_grow_is_looked_at_again(
+    most: int, again: float | None
+) -> None:
+    scheduler = stopped()
+    small = Job(JobId("small"), demand=Demand(1, 1, most))
+    scheduler.apply_event(2.0, Submitted(small))
+    on = Allocation((Slice(NODE.id, (0,)),))
+    scheduler.apply_event(2.0, Decided(3, {small.id: on}))
 
-    assert SecondLook().after(2.0, STOPPED, scheduler.state) == 2.0 + FIRST_S
+    assert SecondLook().after(2.0, STOPPED, scheduler.state) == again
+
+
+def test_nobody_looks_again_where_nothing_is_left() -> None:
+    scheduler = stopped(2)
+    scheduler.apply_event(2.0, Decided(3, {JobId("w0"): BOTH}))
+
+    assert SecondLook().after(2.0, STOPPED, scheduler.state) is None

@@ -283,7 +283,7 @@ def _say_error(
 def _waited(record: JobRecord, speeds: ObservedSpeeds) -> float:
     """Seconds from submission to its end in which it did not run."""
     ended, ran_s = record.ended or record.submitted, speeds.ran_s(record.job.id)
-    ran_s = _work(record, ended) if ran_s is None else ran_s
+    ran_s = _held_s(record, ended) if ran_s is None else ran_s
     return max(ended - record.submitted - ran_s, 0.0)
 
 
@@ -369,20 +369,21 @@ def trace_of(
     guess_s: float,
     speeds: ObservedSpeeds | None = None,
 ) -> tuple[Trace, set[JobId]]:
-    """The ledger's jobs with the work they did, and those whose lengths are guesses."""
+    """The ledger's jobs with the work they did, and those whose lengths are guesses.
+
+    What restarts took is no work: a replay adds it again for each of its own.
+    """
+    speeds = speeds or ObservedSpeeds()
     since = -np.inf if hours is None else now - hours * HOUR
     chosen = [record for record in records if record.submitted >= since and _counts(record)][
         -MOST_JOBS:
     ]
-    done = [_work(record, now) for record in chosen if record.outcome]
+    perf = speeds.perf
+    works = [_work(record, now, speeds, perf) for record in chosen]
+    done = [work for record, work in zip(chosen, works, strict=True) if record.outcome]
     typical = float(np.median(done)) if done else guess_s
-    perf = None if speeds is None else speeds.perf
     pairs, guessed = [], set[JobId]()
-    for record in chosen:
-        worked = (
-            speeds.worked(record.job, perf) if speeds is not None and perf is not None else None
-        )
-        length = _work(record, now) if worked is None else worked
+    for record, length in zip(chosen, works, strict=True):
         if not record.outcome:
             hinted = record.job.hints.get("duration_s")
             guess = hinted if hinted is not None else max(typical, 2.0 * length)
@@ -420,8 +421,17 @@ def _counts(record: JobRecord) -> bool:
     return record.job.demand.gpus > 0 and (record.outcome != CANCELLED or record.starts > 0)
 
 
-def _work(record: JobRecord, now: float) -> float:
-    """Seconds of work done, as on the devices that were asked for."""
+def _work(record: JobRecord, now: float, speeds: ObservedSpeeds, perf: Believed) -> float:
+    """Seconds of work done, as on the devices that were asked for, without those of restarts."""
+    held_s, worked = _held_s(record, now), speeds.worked(record.job, perf)
+    length = held_s if worked is None else worked
+    ran_s = speeds.ran_s(record.job.id) or held_s
+    restarts_s = record.restarts * perf.restart(record.job, first=False) if record.restarts else 0.0
+    return length * max(1.0 - restarts_s / max(ran_s, 1e-9), 0.0)
+
+
+def _held_s(record: JobRecord, now: float) -> float:
+    """Seconds in which it held what it asked for, or as much of more or less."""
     demand = record.job.demand
     return record.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)
 

@@ -266,7 +266,8 @@ def find_tracer() -> Any:
 #
 # What a job leaves may be of use to others, or to the job that left it: policies and rules that
 # go through jobs one after the other see that only when they are asked again. A policy that takes
-# something away each time is asked less and less often.
+# something away each time is asked less and less often; where nobody can use what is left it is not
+# asked at all, for one by attained service would only stop another job.
 
 
 class SecondLook:
@@ -281,12 +282,21 @@ class SecondLook:
         looked, self._at = now >= self._at, float("inf")
         waits = len(state.table) - len(state.table.suspended) > state.table.held.astype(bool).sum()
         first = AT_ONCE_S if waits and could_start(state.table, state.free) else FIRST_S
-        if not waits or not _takes_away(plan, state):
+        useful = waits and _takes_away(plan, state) and (first == AT_ONCE_S or _could_grow(state))
+        if not useful:
             self._pause_s = first
             return None
         self._pause_s = min(2.0 * self._pause_s, LONGEST_LOOK_S) if looked else first
         self._at = now + self._pause_s
         return self._at
+
+
+def _could_grow(state: State) -> bool:
+    """True if something is idle and a job that holds devices takes more than it has."""
+    table = state.table
+    held = table.held.nonzero()[0].tolist() if state.free.room() else []
+    holders = ((table.jobs[row], table.allocations[row]) for row in held)
+    return any(on is not None and on.gpus < job.demand.max for job, on in holders)
 
 
 def _takes_away(plan: Plan, state: State) -> bool:

@@ -15,11 +15,13 @@ import pytest
 
 from tests.integration.stand_in_cuda import GLIBC, Program, StandIn, build
 from tests.waiting import LIMIT_S, wait_until
+from weft.engines.attempts.job_folders import mark_of
 from weft.node.memory.book import LONELY_S
-from weft.wire.memory_waits import read_waits
+from weft.wire.attempt import folder_of
+from weft.wire.memory_waits import read_guarded, read_waits
 
 pytestmark = GLIBC
-KINDS = ("malloc", "async", "pool", "torch", "driver", "by-thread", "create")
+KINDS = ("malloc", "async", "pool", "torch", "driver", "by-thread", "looked-up", "create")
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +163,58 @@ def test_a_forked_child_counts_from_zero(cuda: StandIn) -> None:
     [wait] = read_waits(cuda.folder)
 
     assert wait.held == {"parent": pytest.approx(0.839)}
+
+
+@pytest.mark.parametrize("ways", [("exec",), ("fork", "exec"), ("fork", "fork"), ("exec", "exec")])
+def test_children_and_new_images_of_a_program_wait_as_it_does(
+    cuda: StandIn, ways: tuple[str, ...]
+) -> None:
+    first, second = cuda.start("first"), cuda.start("second")
+    slot = first.ask("malloc 700")
+    for way in ways:
+        assert second.ask(way) == "0"
+    second.send("malloc 500")
+    until_waits(cuda, "second")
+
+    assert first.ask(f"free {slot}") == "0"
+    assert second.answer() == "1"
+
+
+def test_what_a_program_held_before_its_new_image_is_free(cuda: StandIn) -> None:
+    first, second = cuda.start("first"), cuda.start("second")
+    first.ask("malloc 700")
+    second.send("malloc 500")
+    until_waits(cuda, "second")
+
+    assert first.ask("exec") == "0"
+    assert first.ask("malloc 1") == "1"
+
+    assert second.answer() == "1"
+
+
+def test_a_program_that_drops_the_library_is_known_not_to_be_guarded(cuda: StandIn) -> None:
+    """Also one that is linked statically: nothing is loaded into it."""
+    first, second = cuda.start("first"), cuda.start("second")
+    assert second.ask("clean") == "0"
+    first.ask("malloc 700")
+
+    assert second.ask("malloc 500") == "error 2"
+    wait_until(lambda: read_guarded(cuda.folder) == {("first", 1)}, "the book knows the first")
+
+
+def test_a_book_remembers_who_was_guarded_before_it(cuda: StandIn) -> None:
+    first = cuda.start("first")
+    first.ask("malloc 700")
+    mark_of(cuda.folder, folder_of(cuda.folder, "first", 1)).parent.mkdir()
+    mark_of(cuda.folder, folder_of(cuda.folder, "first", 1)).touch()
+    wait_until(lambda: read_guarded(cuda.folder) == {("first", 1)}, "the book knows it")
+
+    cuda.replace_book()
+    other = cuda.start("other")
+    other.ask("malloc 100")
+
+    both = {("first", 1), ("other", 1)}
+    wait_until(lambda: read_guarded(cuda.folder) == both, "another book knows it, too")
 
 
 def test_a_program_that_is_not_guarded_shares_the_device_as_ever(cuda: StandIn) -> None:

@@ -16,6 +16,7 @@ from weft.engines.machine.mps import PIPES, may_be_client
 from weft.runtime.loop.driver import Driver
 from weft.wire.attempt import SPEC, AttemptSpec, folder_of
 from weft.wire.identity import Identity
+from weft.wire.memory_waits import VARIABLE
 
 pytestmark = GLIBC
 FAULT = "echo 'CUDA error: an illegal memory access was encountered'; exit 1"
@@ -48,6 +49,7 @@ async def run_one(machine: Machine, driver: Driver, job: Job) -> AttemptSpec:
 
 def is_client(spec: AttemptSpec) -> bool:
     assert bool(spec.suspender) is (PIPES not in spec.env)  # the driver suspends no client
+    assert VARIABLE in spec.env  # memory waits for clients, too
     return PIPES in spec.env
 
 

@@ -71,6 +71,16 @@ static int take(int64_t more) {
     return code;
 }
 
+/* A new image of a process holds nothing of what the one before it held. */
+__attribute__((constructor)) static void begin(void) {
+    int fd;
+    if (!getenv("STAND_IN_GPU")) return;
+    struct memory *memory = open_memory(&fd);
+    for (int i = 0; i < MOST; i++)
+        if (memory->by[i].pid == getpid()) memset(&memory->by[i], 0, sizeof memory->by[i]);
+    close_memory(memory, fd);
+}
+
 static int has_context;
 
 static int give(void **at, size_t size) {

@@ -1,9 +1,11 @@
 /* A program that allocates as it reads: `KIND MEGABYTES` answers the slot or the error, `free SLOT`
- * frees, `cache SLOT` leaves a block to the allocator's cache, `fork` goes on as a child, `exit` ends,
- * `error` answers the runtime's last error. */
+ * frees, `cache SLOT` leaves a block to the allocator's cache, `fork` goes on as a child, `exec` as a new
+ * image of the program, `clean` as one without what was preloaded, `exit` ends, `error` answers the
+ * runtime's last error. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,13 +39,18 @@ static int allocate(const char *kind, void **at, size_t size) {
         return ((int (*)(void **, size_t))driver("cuMemAlloc_v2"))(at, size);
     if (!strcmp(kind, "by-thread"))
         return ((int (*)(void **, size_t, void *))driver("cuMemAllocAsync_ptsz"))(at, size, NULL);
+    if (!strcmp(kind, "looked-up")) { /* as a runtime that is linked statically */
+        int (*find)(const char *, void **, int, uint64_t, int *) = driver("cuGetProcAddress_v2");
+        int (*taken)(void **, size_t) = NULL;
+        return find("cuMemAlloc", (void **)&taken, 12000, 0, NULL) ? 1 : taken(at, size);
+    }
     return ((int (*)(void **, size_t, const void *, unsigned long long))driver("cuMemCreate"))(
         at, size, place, 0);
 }
 
 static int release(const char *kind, void *at) {
     if (!strcmp(kind, "async") || !strcmp(kind, "pool")) return cudaFreeAsync(at, NULL);
-    if (!strcmp(kind, "driver")) return ((int (*)(void *))driver("cuMemFree_v2"))(at);
+    if (!strcmp(kind, "driver") || !strcmp(kind, "looked-up")) return ((int (*)(void *))driver("cuMemFree_v2"))(at);
     if (!strcmp(kind, "by-thread"))
         return ((int (*)(void *, void *))driver("cuMemFreeAsync_ptsz"))(at, NULL);
     if (!strcmp(kind, "create")) return ((int (*)(void *))driver("cuMemRelease"))(at);
@@ -75,6 +82,10 @@ int main(void) {
                 return 0;
             }
             printf("0\n");
+        } else if (!strcmp(kind, "exec") || !strcmp(kind, "clean")) {
+            if (*kind == 'c') unsetenv("LD_PRELOAD");
+            printf("0\n");
+            execl("/proc/self/exe", "program", (char *)NULL);
         } else if ((code = allocate(kind, &slots[next], (size_t)number << 20))) {
             printf("error %d\n", code);
         } else {

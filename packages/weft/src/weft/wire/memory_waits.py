@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 PRELOAD = Path(__file__).parents[1] / "node" / "memory" / "preload"
 SOCKET, WAITS, ORDER = "memory.sock", "memory.json", "memory-order.json"
+GUARDED = "memory-guarded.json"
 VARIABLE = "LD_PRELOAD"
 
 
@@ -96,6 +97,17 @@ def read_waits(state: Path) -> tuple[WaitRow, ...]:
         if not isinstance(error, FileNotFoundError):
             log.debug("the memory waits of %s cannot be read: %r", state, error)
         return ()
+
+
+def read_guarded(state: Path) -> set[tuple[str, int]] | None:
+    """Attempts whose processes the book of an engine's folder has heard of; None if not known."""
+    try:
+        rows = json.loads((state / GUARDED).read_text())
+        return {(str(job), int(attempt)) for job, attempt in rows}
+    except (OSError, ValueError, TypeError) as error:
+        if not isinstance(error, FileNotFoundError):
+            log.debug("the guarded attempts of %s cannot be read: %r", state, error)
+        return None
 
 
 def write_order(state: Path, order: Mapping[str, tuple[float, ...]]) -> None:

@@ -66,6 +66,8 @@ class MeasuredAttempt:
     - `sm`: part of the device's time in which a kernel of it ran, over the last second; None where
       the driver does not tell, as under MPS
     - `waits`: the memory that it waits for, None where it does not
+    - `unguarded`: whether it holds memory by calls that cannot wait: nothing is loaded into a
+      program that is linked statically, or drops what was preloaded
     - `cpus`: CPU cores that were busy for it, `read_mb_s` and `write_mb_s` what it moved from and
       to disks, over the last second
     """
@@ -82,6 +84,7 @@ class MeasuredAttempt:
     read_mb_s: float | None = None
     write_mb_s: float | None = None
     waits: MemoryWait | None = None
+    unguarded: bool = False
 
     @property
     def steps(self) -> float | None:
@@ -122,7 +125,7 @@ class MeasuredAttempt:
 
 
 NOT_MEASURED = MeasuredAttempt()
-_NUMBERS = {f.name for f in fields(MeasuredAttempt)} - {"samples", "unit", "waits"}
+_NUMBERS = {f.name for f in fields(MeasuredAttempt)} - {"samples", "unit", "waits", "unguarded"}
 _BOUNDS = {
     "data_part": (0.0, 1.0),
     "sm": (0.0, 1.0),

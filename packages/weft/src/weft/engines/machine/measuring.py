@@ -13,10 +13,12 @@ from pathlib import Path
 from weft.base.errors import WireError
 from weft.core.knowledge.measured import NOT_MEASURED, MeasuredAttempt, MemoryWait
 from weft.wire.attempt import MEASURED, read_json
-from weft.wire.memory_waits import read_waits
+from weft.wire.memory_waits import read_guarded, read_waits
 from weft.wire.processes import descendants, skip_gone
 
 log = logging.getLogger(__name__)
+
+UNGUARDED_GB = 1.0  # more than a context: any program that is guarded has said so by then
 
 
 def read_measured(folder: Path) -> MeasuredAttempt:
@@ -45,8 +47,11 @@ def add_host_memory(measured: MeasuredAttempt, pids: Collection[int]) -> Measure
 def add_wait(measured: MeasuredAttempt, state: Path, job: str, attempt: int) -> MeasuredAttempt:
     """Measurements with the device memory that an attempt waits for, as the book below `state` has.
 
-    Of several processes the one that waits longest counts.
+    Of several processes the one that waits longest counts. One that holds much, and of which the
+    book has never heard, is not guarded.
     """
+    if (measured.held_gb or 0.0) >= UNGUARDED_GB and (guarded := read_guarded(state)) is not None:
+        measured = replace(measured, unguarded=(job, attempt) not in guarded)
     rows = [row for row in read_waits(state) if (row.job, row.attempt) == (job, attempt)]
     if not rows:
         return measured

@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from weft.base.errors import WireError
 from weft.node.guard.identity import peer_of
 from weft.node.memory.book import Book, GiveWay, GoOn, Job, Key, MemoryLine, Out, Wait
 from weft.node.memory.giving_way import GivingWay
-from weft.wire.attempt import USER, job_folder, read_json
-from weft.wire.memory_waits import ORDER, WAITS, read_order
+from weft.wire.attempt import USER, folder_of, job_folder, read_json
+from weft.wire.memory_waits import GUARDED, ORDER, WAITS, read_guarded, read_order
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class BookServer:
         self._writers: dict[Key, asyncio.StreamWriter] = {}
         self._keys = itertools.count(1)
         self._changed = asyncio.Event()
-        self._written = ""
+        self._written: dict[str, str] = {}
+        self._guarded = read_guarded(state) or set()  # what an earlier book knew
         self._order_at = 0
 
     async def serve(self) -> None:
@@ -102,7 +104,9 @@ class BookServer:
         now, (word, _, rest) = time.monotonic(), line.partition(" ")
         self._read_order()  # what was left before this line counts for it
         if word == "hello" and key not in self.book.processes and key not in self.book.waits:
-            out = self.book.hello(now, key, self._job(rest, uid), pid)
+            job = self._job(rest, uid)
+            self._guarded.add(job)
+            out = self.book.hello(now, key, job, pid)
         elif word == "held" and key in self.book.processes:
             device, size = rest.split(" ")
             out = self.book.hold(now, key, _device(device), _bytes(size))
@@ -186,15 +190,27 @@ class BookServer:
                 self._order_at, self.book.order = left_at, read_order(self._state)
 
     async def _write_waits(self) -> None:
-        """Write the waits into a file for the service, as often as they change."""
+        """Write the waits and who is guarded into files for the service, when they change."""
         while True:
-            text = json.dumps([*self._describe()])
-            if text != self._written:
-                fresh = self._state / f".{WAITS}.{os.getpid()}"
-                fresh.write_text(text)
-                fresh.replace(self._state / WAITS)
-                self._written = text
+            self._write(WAITS, [*self._describe()])
+            self._guarded = {*filter(self._lives, self._guarded)}
+            self._write(GUARDED, sorted(self._guarded))
             await asyncio.sleep(WRITE_EVERY_S)
+
+    def _write(self, name: str, rows: list[Any]) -> None:
+        """Write a file beside the socket, if it is not so already."""
+        text = json.dumps(rows)
+        if text != self._written.get(name):
+            fresh = self._state / f".{name}.{os.getpid()}"
+            fresh.write_text(text)
+            fresh.replace(self._state / name)
+            self._written[name] = text
+
+    def _lives(self, job: Job) -> bool:
+        """True for an attempt that may run: its engine has marked it, or a process is there."""
+        folder = folder_of(self._state, *job)
+        marked = (self._state / "live" / f"{folder.parent.name}@{folder.name}").exists()
+        return marked or any(own.job == job for own in self.book.processes.values())
 
     def _describe(self) -> Iterator[dict[str, object]]:
         skew = time.time() - time.monotonic()

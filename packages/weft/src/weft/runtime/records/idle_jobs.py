@@ -89,6 +89,13 @@ def find_memory_wait(engine: Engine, record: JobRecord) -> MemoryWait | None:
     return engine.measured(record.job.id, record.running).waits
 
 
+def is_unguarded(engine: Engine, record: JobRecord) -> bool:
+    """True for a running job whose device memory cannot wait, where that of others does."""
+    if record.running is None or Sees.WAITS not in engine.sees:
+        return False
+    return engine.measured(record.job.id, record.running).unguarded
+
+
 def describe_idle(use: Use, device: str = GPU) -> str:
     """`holds 4 GPUs and has not used them for 12 min: 0.8 GPU-hours`."""
     gpus, them = (device, "it") if use.gpus == 1 else (f"{device}s", "them")

@@ -19,7 +19,7 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.metrics import JobMetrics
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
-from weft.service.jobs.memory_words import words_for_wait
+from weft.service.jobs.memory_words import words_for_wait, words_if_unguarded
 from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.job_row import (
     GpuHealth,
@@ -110,11 +110,17 @@ class JobView:
             text = describe_idle(self._driver.ledger.idle.uses[record.job.id], self.device)
         else:
             text = silence_words(self._silent_s(status)) or text
+        if not text and status.state == "running":
+            text = self.unguarded(status)
         return mask(text, secrets_of(record.job))
 
     def memory_wait(self, status: JobStatus) -> str:
         """Return words for a running job that waits for memory of its GPU; empty for others."""
         return words_for_wait(self._driver, status.record) if status.state == "running" else ""
+
+    def unguarded(self, status: JobStatus) -> str:
+        """Return words for a job whose GPU memory cannot wait, where that of others does."""
+        return words_if_unguarded(self._driver, status.record)
 
     def _silent_s(self, status: JobStatus) -> float | None:
         running = self._driver.engine.real and status.state == "running"

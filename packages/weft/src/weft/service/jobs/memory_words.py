@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from weft.core.knowledge.measured import MemoryWait
 from weft.core.model.job import JobId
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.idle_jobs import find_memory_wait
+from weft.runtime.records.idle_jobs import find_memory_wait, is_unguarded
 from weft.runtime.records.job_records import JobRecord
 
 SHOWN = 3
+UNGUARDED = (
+    "its GPU memory cannot wait for others' to be free, because no library can be loaded into its "
+    "program: an allocation that does not fit fails"
+)
 NONE_KNOWN: Mapping[str, float] = {}
 
 
@@ -20,6 +24,11 @@ def words_for_wait(driver: Driver, record: JobRecord) -> str:
     if wait is None:
         return ""
     return describe_wait(wait, record.job.id, driver.now, _seconds_left(driver, wait))
+
+
+def words_if_unguarded(driver: Driver, record: JobRecord) -> str:
+    """Return words for a job that holds memory and cannot wait for more; empty for others."""
+    return UNGUARDED if is_unguarded(driver.engine, record) else ""
 
 
 def describe_wait(

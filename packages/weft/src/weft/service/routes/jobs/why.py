@@ -108,7 +108,8 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     _note_start(service, record.job.id, why.start, present.now)
     advice = why.advice
     moved = record.said if record.blocker is Blocker.MOVED else ""
-    holds = "; ".join(filter(None, (job_view.memory_wait(status), why.reason, moved)))
+    memory = job_view.memory_wait(status) or job_view.unguarded(status)
+    holds = "; ".join(filter(None, (memory, why.reason, moved)))
     answer = replace(
         answer,
         reason=answer.reason if record.reason or waits is not None else holds,

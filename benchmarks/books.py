@@ -227,7 +227,7 @@ class Service:
         """Read the log again, and ask every route about both."""
         driver = self.live.driver
         if self._rng.random() < 0.5:
-            driver.saver.soon()
+            driver.saver.save_soon()
         moment, before = self._moment(), await self.show()
         self._copies += 1
         copy = self._folder.parent / f"copy-{self._copies}.db"

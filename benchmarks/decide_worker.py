@@ -43,7 +43,7 @@ async def decisions(policy: str, decider: Decider) -> tuple[float, list[float]]:
         log.clear()
         scheduler.apply_events(now, events)
         for at, event in log:
-            decider.tell(at, event)
+            decider.add_event(at, event)
 
     async def decide(now: float) -> float:
         began = time.perf_counter()
@@ -51,7 +51,7 @@ async def decisions(policy: str, decider: Decider) -> tuple[float, list[float]]:
         log.clear()
         scheduler.adopt(now, plan)
         for at, event in log:
-            decider.tell(at, event)
+            decider.add_event(at, event)
         return time.perf_counter() - began
 
     await decider.start()

@@ -134,7 +134,7 @@ def draw_crowd(*, estimated: bool) -> Trace:
 
 def simulate(text: str, trace: Trace, cluster: str = CLUSTER) -> Physics:
     """One policy, as a service runs it; what became of the jobs."""
-    policy: Policy = build("policy", Quotas().around(read_spec("policy", text)))
+    policy: Policy = build("policy", Quotas().wrap_policy(read_spec("policy", text)))
     models = load_shipped_models()
     fixed = Controls.COUNT not in policy.about.controls
     world = Served(

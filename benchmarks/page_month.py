@@ -158,7 +158,7 @@ def write_month(state: Path, cluster: str, jobs: int) -> int:
 def last_event(state: Path) -> int:
     """The number of the last event of a log."""
     store = SqliteStore(state / "events.db")
-    last = store.last()
+    last = store.last_seq()
     store.close()
     return last
 

@@ -150,7 +150,7 @@ class _Asked:
         if start.counted or low is None or middle is None or high is None:
             self.unknown += 1
             return
-        driver.foretell(Foretold(job, low, middle, high))
+        driver.log_prediction(Foretold(job, low, middle, high))
         self._open.append((job, driver.now, (low, middle, high)))
 
 

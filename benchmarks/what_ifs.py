@@ -52,7 +52,7 @@ def _ask(live: Live) -> tuple[Compared, float]:
     driver = live.driver
     cluster = driver.scheduler.state.cluster
     variants = {"as decided": Variant(driver.policy, cluster), "other": Variant(OTHER, cluster)}
-    records = driver.ledger.jobs.pager(MOST_JOBS)()
+    records = driver.ledger.jobs.page_reader(MOST_JOBS)()
     began = time.process_time()
     speeds = read_speeds(live.store)
     answer = what_if(records, variants, driver.now, speeds=speeds, cpu_s=MOST_CPU_S)

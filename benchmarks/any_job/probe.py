@@ -112,7 +112,7 @@ def freeze_and_look(agent: FakeAgent, folder: str) -> dict[str, Any]:
         measured: dict[str, Any] = {
             "together": [agent.rate(pid, 2.0) for pid in (first.pid, two.pid)]
         }
-        measured["memory_gb"] = [devices.memory([pid]) for pid in (first.pid, two.pid)]
+        measured["memory_gb"] = [devices.most_memory_gb([pid]) for pid in (first.pid, two.pid)]
         measured["sm_both"] = devices.utilisation([first.pid, two.pid])
         time.sleep(1.0)
         measured["sm_first"] = devices.utilisation([first.pid])
@@ -145,7 +145,7 @@ def suspend(pid: int, devices: ObservedDevices) -> dict[str, Any]:
         began = time.perf_counter()
         codes[name.lower()] = [call(ctypes.c_int(pid), None), round(time.perf_counter() - began, 2)]
         if name == "Checkpoint":
-            codes["memory_gb"] = devices.memory([pid])
+            codes["memory_gb"] = devices.most_memory_gb([pid])
     return codes
 
 
@@ -168,7 +168,7 @@ def share_by_mps(agent: FakeAgent, folder: str) -> dict[str, Any]:
         devices = ObservedDevices(())
         rates = {
             "together": [agent.rate(pid, 2.0) for pid in pids],
-            "memory_gb": [devices.memory([pid]) for pid in pids],
+            "memory_gb": [devices.most_memory_gb([pid]) for pid in pids],
             "sm": devices.utilisation(pids),
         }
         os.kill(pids[1], signal.SIGSTOP)

@@ -94,7 +94,7 @@ class Machine:
             for script in self.here():
                 if script.key not in known:
                     known.add(script.key)
-                    self._obey(self.book.hello(self.now, script.key, (str(script.key), 1), 0))
+                    self._obey(self.book.add_process(self.now, script.key, (str(script.key), 1), 0))
             if self.ordered:
                 self.book.order = {str(s.key): (_doublings(s),) for s in self.here()}
             self._step()
@@ -132,7 +132,7 @@ class Machine:
         script.wants = size
         wait = Wait(-script.key, (str(script.key), 1), 0, GPU, int(size * MB), 0.0, self.now)
         free, total = int(self.free * MB), int(TOTAL * MB)
-        self._obey(self.book.want(self.now, -script.key, wait, free, total))
+        self._obey(self.book.request_memory(self.now, -script.key, wait, free, total))
         return not script.wants
 
     def _hold(self, script: Script, gb: float) -> None:
@@ -141,7 +141,7 @@ class Machine:
 
     def _end(self, script: Script) -> None:
         script.ended, script.held = self.now, 0.0
-        self._obey(self.book.lose(self.now, script.key))
+        self._obey(self.book.drop_member(self.now, script.key))
 
     def _obey(self, out: Out) -> None:
         for each in out:
@@ -168,11 +168,11 @@ class Machine:
             script.held = gb
         elif line.text == "refuse":
             script.wants, script.failed = 0.0, True
-            self._obey(self.book.lose(self.now, line.to))
+            self._obey(self.book.drop_member(self.now, line.to))
             self._end(script)
             return
         left = int(self.free * MB)
-        self._obey(self.book.answer(self.now, line.to, got=fits, free=left))
+        self._obey(self.book.record_try(self.now, line.to, got=fits, free=left))
         if fits:
             self._hold(script, script.held)
 

@@ -13,7 +13,7 @@ from tests.clusters.slurm import SlurmCluster, missing
 from tests.engines.elastic_scenario import Service
 from tests.waiting import wait_until
 from weft.engines.fleet.port import AttemptPhase
-from weft.engines.slurm.answers import SlurmJob, see
+from weft.engines.slurm.answers import SlurmJob, observe_attempt
 from weft.service.responses.answers import Made
 
 PREEMPTION = """PreemptType=preempt/partition_prio
@@ -68,7 +68,7 @@ def test_a_preempted_job_goes_on_elsewhere_and_has_not_failed(tmp_path: Path, mo
 
 
 def test_a_preempted_job_was_taken_away() -> None:
-    seen = see([SlurmJob("1", "PREEMPTED", "", "a1")])
+    seen = observe_attempt([SlurmJob("1", "PREEMPTED", "", "a1")])
 
     assert seen.phase is AttemptPhase.LOST
     assert "preempted" in seen.reason

@@ -63,7 +63,7 @@ def test_signing_in_again_and_again_signs_nobody_else_out() -> None:
 
     def is_in(secret: str) -> bool:
         headers = Headers({"cookie": f"{COOKIE}={secret}", "x-weft-page": "1"})
-        return sessions.who(headers) is not None
+        return sessions.caller_of(headers) is not None
 
     assert is_in(hers)
     assert sum(map(is_in, his)) == MOST_OF_ONE

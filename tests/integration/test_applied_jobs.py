@@ -42,7 +42,7 @@ class Objects:
         self._change(job, status=dict(status))
         self.writes += 1
 
-    async def tell(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
+    async def post_event(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
         self._check()
         if (job.uid, reason) not in self.events:
             self.events.append((job.uid, reason))

@@ -182,11 +182,11 @@ def test_a_start_from_a_snapshot_writes_none_before_it_is_due(store: SqliteStore
     """With many jobs that would take longer than the start itself."""
 
     async def life(count: int) -> tuple[int, int]:
-        before = store.latest()
+        before = store.latest_snapshot()
         async with opened(store, every=30) as driver:
-            await run_jobs(driver, 100 + store.last(), count)
+            await run_jobs(driver, 100 + store.last_seq(), count)
             await asyncio.gather(*filter(None, [driver.saver._task]))
-            after = store.latest()
+            after = store.latest_snapshot()
         assert after is not None
         return 0 if before is None else before[0], after[0]
 
@@ -206,7 +206,7 @@ def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(store: Sq
             await run_jobs(driver, 0, 100)
 
     asyncio.run(life())
-    store.save(store.last(), b"rust")
+    store.save(store.last_seq(), b"rust")
     back = recover(store, make)
 
     assert len(back.ledger.jobs) == 100

@@ -165,7 +165,7 @@ class Work:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = self.compared = 0
-        asked, close = SqliteReader.ask, did_you_mean
+        asked, close = SqliteReader.query, did_you_mean
 
         def ask(reading: SqliteReader, words: str, values: Any = ()) -> list[Any]:
             rows = asked(reading, words, values)
@@ -177,7 +177,7 @@ class Work:
             self.compared += len(names)
             return close(name, names)
 
-        monkeypatch.setattr(SqliteReader, "ask", ask)
+        monkeypatch.setattr(SqliteReader, "query", ask)
         monkeypatch.setattr("weft.service.jobs.job_names.did_you_mean", compare)
 
 

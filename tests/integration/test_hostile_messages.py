@@ -87,7 +87,7 @@ def check(state: Path, policy: str, count: int, seed: int) -> None:
     async def again() -> None:
         service = live(state, policy)
         await service.open()
-        assert not service.store.aside()
+        assert not service.store.unreadable_rows()
         whole = recover(service.store, service.driver._make)
         assert whole.ledger.jobs.keys() == service.driver.ledger.jobs.keys()
         await service.close()
@@ -218,7 +218,7 @@ def test_real_jobs_that_say_nonsense_end_and_so_do_others(tmp_path: Path) -> Non
     async def again() -> None:
         service = Live(Settings(engine=local, state=tmp_path))
         await service.open()
-        assert not service.store.aside()
+        assert not service.store.unreadable_rows()
         await service.close()
 
     asyncio.run(again())

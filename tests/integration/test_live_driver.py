@@ -531,7 +531,7 @@ def test_a_driver_whose_log_another_service_took_over_does_nothing_more(tmp_path
         store = SqliteStore(path)
         driver = Driver(local(tmp_path), store, policy="fifo")
         await driver.open()
-        last = store.last()
+        last = store.last_seq()
         assert lease.take_from(path, lease.read(path))
 
         with pytest.raises(Superseded):
@@ -540,7 +540,7 @@ def test_a_driver_whose_log_another_service_took_over_does_nothing_more(tmp_path
             await driver.wait()
 
         await driver.close()
-        assert store.last() == last
+        assert store.last_seq() == last
         assert not (tmp_path / "jobs" / "late").exists()
         store.close()
 

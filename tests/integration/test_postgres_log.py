@@ -73,12 +73,21 @@ def draw(rng: random.Random) -> Callable[[Any], Any]:
             lambda store: store.append(events),
             lambda store: store.append(events),
             lambda store: store.since(seq, limit),
-            lambda store: (store.since(0), store.last(), store.missing(), store.aside()),
+            lambda store: (
+                store.since(0),
+                store.last_seq(),
+                store.missing(),
+                store.unreadable_rows(),
+            ),
             lambda store: store.set_aside(seq, "not ours"),
             lambda store: (store.about_job(job, limit), store.about_job(job, limit, until=8.0)),
             lambda store: store.about_job(job, limit, without=(Started, Submitted)),
-            lambda store: (store.save(seq, data), store.latest()),
-            lambda store: (store.keep_base(seq, 1.5, data), store.bases(), store.base()),
+            lambda store: (store.save(seq, data), store.latest_snapshot()),
+            lambda store: (
+                store.keep_base(seq, 1.5, data),
+                store.list_bases(),
+                store.latest_base(),
+            ),
             lambda store: store.compact(seq),
             lambda store: store.ended.put(ended),
             lambda store: store.ended.put(ended),
@@ -91,9 +100,9 @@ def draw(rng: random.Random) -> Callable[[Any], Any]:
                 store.ended.page(-1, 9, EndedFilter(app="app1")),
             ),
             lambda store: (store.ended.oldest(None), store.ended.oldest(limit)),
-            lambda store: store.ended.named(str(job), limit, tenant=tenant),
-            lambda store: store.ended.beginning(str(job)[:1], limit, tenant=tenant),
-            lambda store: store.ended.apps("app", limit, tenant=tenant),
+            lambda store: store.ended.find_by_name(str(job), limit, tenant=tenant),
+            lambda store: store.ended.find_by_prefix(str(job)[:1], limit, tenant=tenant),
+            lambda store: store.ended.app_names("app", limit, tenant=tenant),
             lambda store: store.ended.latest(limit, tenant=tenant, user=user),
             lambda store: (
                 store.ended.first_since(seq / 2),
@@ -144,7 +153,7 @@ def test_one_service_at_a_time_owns_it(database: Callable[[], str]) -> None:
     first.append([(1.0, Woken())])
     first.close()
     second = PostgresStore(address)
-    assert second.last() == 1
+    assert second.last_seq() == 1
     second.close()
 
 
@@ -161,7 +170,7 @@ def test_a_session_that_breaks_is_opened_again(database: Callable[[], str]) -> N
     with pytest.raises(StoreError, match="does not answer"):
         store.append([(2.0, Woken())])
     store.append([(2.0, Woken())])
-    store.beat()
+    store.renew_lease()
 
     assert [seq for seq, _, _ in store.since(0)] == [1, 2]
     assert store.missing() == []
@@ -174,22 +183,26 @@ def test_whoever_lost_the_token_writes_nothing_more(database: Callable[[], str])
 
     store = PostgresStore(address := database(), "me")
     store.append([(1.0, Woken())])
-    store.beat()
+    store.renew_lease()
     standby = PostgresPlace(address)
     assert standby.is_first()
     assert not standby.is_free()
 
     assert standby.take_from(standby.read())
 
-    for write in (lambda: store.append([(2.0, Woken())]), store.beat, lambda: store.save(1, b"x")):
+    for write in (
+        lambda: store.append([(2.0, Woken())]),
+        store.renew_lease,
+        lambda: store.save(1, b"x"),
+    ):
         with pytest.raises(StoreError):
             write()
     wait_until(standby.is_free)  # the server ends sessions in its own time
     new = PostgresStore(address, "you")
-    for write in (lambda: store.append([(2.0, Woken())]), store.beat):
+    for write in (lambda: store.append([(2.0, Woken())]), store.renew_lease):
         with pytest.raises(Superseded, match="taken over"):
             write()
-    assert new.last() == 1
+    assert new.last_seq() == 1
     assert new.append([(3.0, Woken())]) == 2
     store.close()
     new.close()
@@ -202,7 +215,7 @@ def test_a_leader_that_moved_meanwhile_keeps_its_place(database: Callable[[], st
     store = PostgresStore(address := database(), "me")
     standby = PostgresPlace(address)
     seen = standby.read()
-    store.beat()
+    store.renew_lease()
 
     assert not standby.take_from(seen)
 
@@ -233,7 +246,7 @@ def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) 
     from weft.store.postgres import PostgresPlace, PostgresStore
 
     store = PostgresStore(address := database(), "me")
-    store.beat()
+    store.renew_lease()
     standby = PostgresPlace(address)
     store._begin()
     store._insert([(1.0, '{"event": "Woken"}')])
@@ -241,7 +254,7 @@ def test_a_leader_stuck_in_a_transaction_is_undone(database: Callable[[], str]) 
     assert standby.take_from(standby.read())  # before anybody finds the lock free
 
     new = PostgresStore(address, "you")
-    assert new.last() == 0
+    assert new.last_seq() == 0
     assert new.since(0) == []
     new.close()
     store.close()
@@ -253,7 +266,7 @@ import os, signal, sys
 from weft.app.serve.standby import describe_process
 from weft.store.postgres import PostgresStore
 store = PostgresStore(sys.argv[1], describe_process())
-store.beat()
+store.renew_lease()
 store._begin()
 os.kill(os.getpid(), signal.SIGSTOP)
 """

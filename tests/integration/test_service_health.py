@@ -14,7 +14,7 @@ import pytest
 from tests.integration.serving import STILL, serving, token
 from tests.waiting import LIMIT_S, wait_until
 from weft.runtime.loop.leading import Leading
-from weft.service.watchdog import tell, watchdog_s
+from weft.service.watchdog import notify_systemd, watchdog_s
 
 API = "/api/v1"
 
@@ -117,8 +117,8 @@ def test_metrics_tell_of_every_part() -> None:
 
 
 def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
-    tell({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, "READY=1")
-    tell({}, "READY=1")
+    notify_systemd({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, "READY=1")
+    notify_systemd({}, "READY=1")
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_p
         modes = set()
 
         def is_guarded() -> bool:
-            standing = live.sharing.standing(JobId("firm"))
+            standing = live.sharing.resident_state(JobId("firm"))
             modes.add(standing.mode if standing else "")
             return "guarded" in modes
 

@@ -27,7 +27,7 @@ from weft.perf.sharing.device_models import profile_of
 from weft.perf.training.learner import Learner
 from weft.policies.fifo import Fifo
 from weft.runtime.loop.driver import Driver
-from weft.runtime.recovery.recover import Recovered, freeze, melt, recover
+from weft.runtime.recovery.recover import Recovered, freeze, recover, thaw_state
 from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
@@ -100,7 +100,7 @@ def without_snapshot(store: MemoryStore, until: int | None = None) -> MemoryStor
 def test_a_snapshot_holds_all_that_the_log_leads_to(story: MemoryStore) -> None:
     whole = recover(without_snapshot(story), make)
 
-    back = melt(thaw(frozen(whole)), whole.seq, make())
+    back = thaw_state(thaw(frozen(whole)), whole.seq, make())
 
     expected, other = freeze(whole), freeze(back)
     assert other.head == expected.head
@@ -126,7 +126,7 @@ def test_from_any_snapshot_the_rest_of_the_log_leads_to_the_same(story: MemorySt
 
 def test_what_was_learnt_answers_the_same_after_a_snapshot(story: MemoryStore) -> None:
     whole = recover(without_snapshot(story), make)
-    back = melt(thaw(frozen(whole)), whole.seq, make())
+    back = thaw_state(thaw(frozen(whole)), whole.seq, make())
 
     for scheduler in (whole.scheduler, back.scheduler):
         assert scheduler.knowledge.predictor is not None

@@ -44,15 +44,19 @@ def test_whoever_lost_the_token_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     store = SqliteStore(path, "me")
     store.append([(1.0, Woken())])
-    store.beat()
+    store.renew_lease()
     seen = lease.read(path)
 
     assert lease.take_from(path, seen)
 
-    for write in (lambda: store.append([(2.0, Woken())]), store.beat, lambda: store.save(1, b"x")):
+    for write in (
+        lambda: store.append([(2.0, Woken())]),
+        store.renew_lease,
+        lambda: store.save(1, b"x"),
+    ):
         with pytest.raises(Superseded, match="taken over"):
             write()
-    assert store.last() == 1
+    assert store.last_seq() == 1
     store.close()
 
 
@@ -60,7 +64,7 @@ def test_a_leader_that_moved_meanwhile_keeps_its_token(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     store = SqliteStore(path, "me")
     seen = lease.read(path)
-    store.beat()
+    store.renew_lease()
 
     assert not lease.take_from(path, seen)
 
@@ -94,7 +98,7 @@ class CountedStore(MemoryStore):
         super().__init__()
         self.beats, self.taken = 0, threading.Event()
 
-    def beat(self) -> None:
+    def renew_lease(self) -> None:
         if self.taken.is_set():
             raise Superseded("another service has taken over")
         self.beats += 1

@@ -213,7 +213,7 @@ def test_quotas_and_weights_go_around_the_policy_that_a_person_named() -> None:
     rules = Quotas({"nlp": 2.0})
     change = WhatIfChanges(limits={"nlp": 8.0}, weights={"cv": 2.0})
 
-    spec = change.around(rules.around(PartSpec("las")), rules)
+    spec = change.wrap_policy(rules.wrap_policy(PartSpec("las")), rules)
 
     assert Quotas.of(spec) == Quotas({"nlp": 8.0}, {"cv": 2.0})
     assert change.label("las") == "las, limit nlp=8, weight cv=2"

@@ -122,13 +122,13 @@ class _Game:
         return RuleViolation(self._scenario.seed, self._scenario.policy, step, what)
 
     def _spec(self) -> PartSpec:
-        return self._rules.around(read_spec("policy", self._scenario.policy))
+        return self._rules.wrap_policy(read_spec("policy", self._scenario.policy))
 
     def _decide(self) -> list[Action]:
         """As a service decides: with a second look where that may help."""
         plan = self._scheduler.propose(self.now)
         actions = self._scheduler.adopt(self.now, plan)
-        again = self._second_look.after(self.now, plan, self._scheduler.state)
+        again = self._second_look.next_check(self.now, plan, self._scheduler.state)
         if again is not None:
             self._scheduler.put_off(again)
         return actions

@@ -97,7 +97,7 @@ class Agent:
         self._door.listen(16)
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def tell(self, message: FromAgent) -> None:
+    def send_to_rank(self, message: FromAgent) -> None:
         """To every rank that is there."""
         for line in list(self._lines):
             try:

@@ -171,7 +171,7 @@ class Job:
             self.processes += ranks.start(join, 1, self._env, *args)
         self.agent.until(lambda: self.agent.of(Built).count(Built(epoch)) == len(new))
         store = str(self.folder / f"store-{epoch}")
-        self.agent.tell(GroupPlan(epoch, members, new, (0,) if new else (), store))
+        self.agent.send_to_rank(GroupPlan(epoch, members, new, (0,) if new else (), store))
 
     def wait_for(self, epoch: int, count: int) -> None:
         """Until so many ranks have changed to an epoch, and trained on."""
@@ -182,7 +182,7 @@ class Job:
 
     def stop(self) -> list[int | None]:
         """All ranks leave with a checkpoint; their exit codes."""
-        self.agent.tell(StopMessage(grace_s=10.0))
+        self.agent.send_to_rank(StopMessage(grace_s=10.0))
         return ranks.finish(self.processes)
 
 
@@ -259,7 +259,7 @@ def test_ranks_that_the_batch_cannot_be_dealt_to_are_refused_in_words(tmp_path: 
     job = Job(with_lightning, tmp_path)
 
     job.agent.until(lambda: job.agent.of(CanResize))
-    job.agent.tell(GroupPlan(1, (0, 1, 2, 3), (1, 2, 3), (0,), str(tmp_path / "store")))
+    job.agent.send_to_rank(GroupPlan(1, (0, 1, 2, 3), (1, 2, 3), (0,), str(tmp_path / "store")))
     job.agent.until(lambda: job.agent.of(Dropped))
     (dropped,) = job.agent.of(Dropped)
 

@@ -99,9 +99,9 @@ def test_the_agent_stops_adjusts_and_is_told(tmp_path: Path) -> None:
         return any(report.values.get(name) == value for report in agent.of(Report))
 
     agent.until(lambda: any("user.test" in report.values for report in agent.of(Report)))
-    agent.tell(Adjust(per_gpu=16, accumulate=2))
+    agent.send_to_rank(Adjust(per_gpu=16, accumulate=2))
     agent.until(lambda: reported("batch", 64.0))
-    agent.tell(Stop(grace_s=10.0))
+    agent.send_to_rank(Stop(grace_s=10.0))
     codes = ranks.finish(processes)
 
     assert codes == [0, 0]
@@ -146,7 +146,7 @@ def test_an_old_incarnation_can_no_longer_write_and_leaves(tmp_path: Path) -> No
     agent.until(lambda: agent.of(Report))
     fence.claim(tmp_path / "ckpt", 2)
 
-    agent.tell(Stop(5.0))
+    agent.send_to_rank(Stop(5.0))
     codes = ranks.finish(processes)
 
     assert codes == [3]
@@ -193,7 +193,7 @@ def test_a_noisy_job_chooses_a_larger_batch_and_learns_faster_with_it(tmp_path: 
     processes = ranks.start(script, 1, weft_env(tmp_path, 1, agent.path))
 
     agent.until(lambda: any(report.values["batch"] > 4 for report in agent.of(Report)))
-    agent.tell(Stop(5.0))
+    agent.send_to_rank(Stop(5.0))
     codes = ranks.finish(processes)
 
     assert codes == [0]

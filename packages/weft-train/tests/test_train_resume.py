@@ -137,10 +137,10 @@ def test_a_schedule_counts_samples_when_the_batch_grows(tmp_path: Path) -> None:
     processes = ranks.start(script, 1, weft_env(grown, 1, agent.path))
 
     agent.until(lambda: len(agent.of(Report)) > 3)
-    agent.tell(Adjust(per_gpu=16, accumulate=3))
+    agent.send_to_rank(Adjust(per_gpu=16, accumulate=3))
     agent.until(lambda: any(report.values["batch"] == 48 for report in agent.of(Report)))
     agent.until(lambda: agent.of(Report)[-1].values["steps"] > 500)
-    agent.tell(Stop(10.0))
+    agent.send_to_rank(Stop(10.0))
     codes = ranks.finish(processes)
 
     assert codes == [0]

@@ -213,7 +213,7 @@ def test_a_job_that_cannot_start_within_the_budget_has_no_estimate() -> None:
 def test_a_job_that_its_owner_cannot_help_is_told_what_others_could_do() -> None:
     present = live("fifo", "1x2:a100", job("runs", 2), job("mine", 1))
     again = Node(NodeId("a100-9"), "a100", 2)
-    more = [Advice("use it", {}, job("mine", 1), partial(Present.having, node=again))]
+    more = [Advice("use it", {}, job("mine", 1), partial(Present.with_node, node=again))]
     firm = replace(job("mine", 1), shareable=False, priority=1.0)
 
     alone, helped = cheapest_change(present, firm), cheapest_change(present, firm, more)
@@ -233,7 +233,7 @@ def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4, 1000.0), job("next", 4))
 
     outlook = present.look_ahead().outlook
-    then = present.having(Node(NodeId("more"), "a100", 4)).look_ahead().outlook
+    then = present.with_node(Node(NodeId("more"), "a100", 4)).look_ahead().outlook
 
     start, end = (
         outlook[JobId("next")].start.quantile(0.5),
@@ -258,7 +258,7 @@ class Keeper:
 
 def test_a_job_that_is_kept_back_beside_free_gpus_is_not_told_that_it_starts_now() -> None:
     present = replace(live("fifo", "1x4:a100", job("runs", 4), job("mine", 1)), policy=Keeper())
-    present = present.having(Node(NodeId("more"), "a100", 4))
+    present = present.with_node(Node(NodeId("more"), "a100", 4))
 
     why = explain(present, JobId("mine"), purse=Purse(0.0))
 

@@ -80,7 +80,7 @@ def test_its_end_is_told_when_agents_and_manager_agree(tmp_path: Path) -> None:
     after = next_step(run, ENDED, heard=True, now=2.0)
 
     assert (before.tell, before.hurry, after.tell) == (False, True, True)
-    assert run.watch.verdict(asked=False) == [Finished(JOB, 1)]
+    assert run.watch.end_events(asked=False) == [Finished(JOB, 1)]
 
 
 def test_the_first_failure_ends_the_others_and_is_the_reason(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_first_failure_ends_the_others_and_is_the_reason(tmp_path: Path) -> 
 
     assert step.ask
     assert run.deadline < inf
-    assert run.watch.verdict(asked=False) == [
+    assert run.watch.end_events(asked=False) == [
         Failed(JOB, 1, "rank 1 ended with exit code 3 (on b)", code=3)
     ]
 
@@ -112,7 +112,7 @@ def test_a_part_without_a_last_word_is_lost_only_after_files_had_time_to_be_seen
     late = next_step(run, None, heard=True, now=1.1 + LAG_S)
 
     assert (soon.tell, late.tell) == (False, True)
-    (event,) = run.watch.verdict(asked=False)
+    (event,) = run.watch.end_events(asked=False)
     assert isinstance(event, Failed)
     assert event.lost
     assert event.agent_died
@@ -145,12 +145,12 @@ def test_a_lost_node_before_all_had_started_is_a_start_that_failed(tmp_path: Pat
     say(tmp_path, "a", "started")
     run.watch.read(0.0)
 
-    run.watch.lose((NodeId("b"),), "node b is down")
+    run.watch.mark_lost((NodeId("b"),), "node b is down")
     end(tmp_path, "a", "stopped")
     run.watch.read(1.0)
 
     assert next_step(run, RUNNING, heard=True, now=2.0).tell
-    assert run.watch.verdict(asked=False) == [StartFailed(JOB, 1, "node b is down", lost=True)]
+    assert run.watch.end_events(asked=False) == [StartFailed(JOB, 1, "node b is down", lost=True)]
 
 
 def test_who_had_finished_when_it_was_asked_to_stop_has_finished(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_who_had_finished_when_it_was_asked_to_stop_has_finished(tmp_path: Path)
         end(tmp_path, node, outcome)
     run.watch.read(0.0)
 
-    assert run.watch.verdict(asked=True) == [Finished(JOB, 1)]
+    assert run.watch.end_events(asked=True) == [Finished(JOB, 1)]
 
 
 def test_a_file_that_no_agent_wrote_fails_its_attempt_alone(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a")
     run.watch.revoke(tmp_path / "a")
 
-    assert run.watch.verdict(asked=True) == [Stopped(JOB, 1)]
+    assert run.watch.end_events(asked=True) == [Stopped(JOB, 1)]
 
 
 def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> Non
     for now in (1.0, 2.0 + LAG_S):
         next_step(run, failed, heard=True, now=now)
 
-    (event,) = run.watch.verdict(asked=False)
+    (event,) = run.watch.end_events(asked=False)
     assert isinstance(event, StartFailed)
     assert event.reason == "its agent on a died: its batch script failed (signal 9)"
 
@@ -215,7 +215,7 @@ def test_a_job_that_removes_its_folder_has_failed_of_its_own_doing(tmp_path: Pat
     cancelled = next_step(run, RUNNING, heard=True, now=2.0 + LINGER_S)
 
     assert cancelled.cancel
-    (failed,) = run.watch.verdict(asked=False)
+    (failed,) = run.watch.end_events(asked=False)
     assert isinstance(failed, Failed)
     assert failed.reason == "quarantined: its folder on a was removed"
     assert not failed.lost
@@ -237,7 +237,7 @@ def test_ranks_that_a_manager_ended_for_a_lost_node_were_lost_with_it(
     step = next_step(run, AttemptObservation(AttemptPhase.LOST, "b went down"), heard=True, now=2.0)
 
     assert step.tell
-    (failed,) = run.watch.verdict(asked=False)
+    (failed,) = run.watch.end_events(asked=False)
     assert isinstance(failed, Failed)
     assert failed.lost is lost
     assert not failed.agent_died

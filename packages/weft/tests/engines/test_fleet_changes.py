@@ -227,7 +227,7 @@ def test_a_part_that_no_rank_stays_in_may_go_in_any_way_once_all_agreed() -> Non
     watch = GangWatch(gang_on(allocation(a=(0,), b=(0,))), roster=roster)
     watch.commit()
 
-    watch.lose((NodeId("a"),), "node a is down")
+    watch.mark_lost((NodeId("a"),), "node a is down")
 
     assert not watch.broken
     assert [member.part.node for member in watch.members] == ["b"]

@@ -190,11 +190,13 @@ def test_what_an_attempt_is_told_names_the_folders_of_its_node(tmp_path: Path) -
 def test_news_of_a_folder_is_what_was_not_told_yet(tmp_path: Path) -> None:
     files, events = ServicePaths(tmp_path, None), tmp_path / "events.jsonl"
     events.write_bytes(b"one\n")
-    ((name, inode, offset, at, body),) = files.news(tmp_path, {})
+    ((name, inode, offset, at, body),) = files.changed_files(tmp_path, {})
     events.write_bytes(b"one\ntwo\n")
 
-    ((_, _, offset2, _, body2),) = files.news(tmp_path, {name: (inode, offset + len(body), at)})
-    rest = files.news(tmp_path, {name: (inode, 8, at)})
+    ((_, _, offset2, _, body2),) = files.changed_files(
+        tmp_path, {name: (inode, offset + len(body), at)}
+    )
+    rest = files.changed_files(tmp_path, {name: (inode, 8, at)})
 
     assert (body, offset2, body2, rest) == (b"one\n", 4, b"two\n", [])
 
@@ -204,7 +206,7 @@ def test_locks_and_what_is_being_written_are_not_carried(tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
 
-    listed = [name for name, *_ in ServicePaths(tmp_path, None).listing(tmp_path)]
+    listed = [name for name, *_ in ServicePaths(tmp_path, None).list_files(tmp_path)]
 
     assert listed == ["step-1/data"]
 
@@ -212,7 +214,7 @@ def test_locks_and_what_is_being_written_are_not_carried(tmp_path: Path) -> None
 def test_a_log_that_was_brought_before_is_not_brought_again(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(b"one\ntwo\n")
 
-    ((_, _, offset, _, body),) = ServicePaths(tmp_path, None).news(
+    ((_, _, offset, _, body),) = ServicePaths(tmp_path, None).changed_files(
         tmp_path, {"events.jsonl": (0, 4, 0)}
     )
 

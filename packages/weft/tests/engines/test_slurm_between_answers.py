@@ -13,7 +13,7 @@ import pytest
 from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import AttemptPhase, Key
 from weft.engines.slurm.accounts import Charges, Submitters
-from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, see, write_tag
+from weft.engines.slurm.answers import JOBS, NODES, USED, SlurmJob, observe_attempt, write_tag
 from weft.engines.slurm.clients import QUESTION as RESERVATIONS
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.script import SbatchOptions
@@ -100,7 +100,7 @@ def test_a_job_whose_node_is_switched_on_waits_and_one_whose_gpus_others_took_do
 
 
 def test_a_job_whose_nodes_are_switched_on_says_so() -> None:
-    seen = see([SlurmJob("1", "CONFIGURING", "", "t1")])
+    seen = observe_attempt([SlurmJob("1", "CONFIGURING", "", "t1")])
 
     assert seen.phase is AttemptPhase.PENDING
     assert "switched on" in seen.reason

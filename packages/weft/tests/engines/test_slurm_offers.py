@@ -48,23 +48,23 @@ def opened(folder: Path, clock: Clock) -> SlurmOffers:
     assert clock.now
     it = SlurmOffers(folder / "offers", USERS)
     it.open()
-    it.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2})
+    it.add_offer(JOB, ANN, "#!/bin/sh\n", {"a1": 2})
     it._offers[JOB].made = clock.now
     return it
 
 
 def test_an_offer_goes_to_one_client_of_its_user(offers: SlurmOffers, clock: Clock) -> None:
-    assert not offers.take("ben").submit
-    (offer,) = offers.take("ann").submit
-    assert not offers.take("ann").submit
+    assert not offers.claim_work("ben").submit
+    (offer,) = offers.claim_work("ann").submit
+    assert not offers.claim_work("ann").submit
     with pytest.raises(InvalidConfig, match="no user"):
-        offers.take("carl")
+        offers.claim_work("carl")
     assert offers.find("ben", offer.secret) is None
     assert offers.find("ann", offer.secret) is not None
 
     clock.now += module.LEASE_S + 1  # that client has gone
 
-    assert offers.take("ann").submit == (offer,)
+    assert offers.claim_work("ann").submit == (offer,)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_is_not_as_offered_does_not_count_and_is_ended(
 ) -> None:
     assert offers.adopt([(JOB, other)]) == {}
     whose = "ben" if other.uid == BEN else "ann"
-    assert offers.take(whose).cancel == ("7",)
+    assert offers.claim_work(whose).cancel == ("7",)
     assert offers.waiting()[JOB].phase is AttemptPhase.PENDING
 
     assert offers.adopt([(JOB, replace(OFFERED, id="9")), (JOB, other)]) == {
@@ -95,7 +95,7 @@ def test_what_is_not_as_offered_does_not_count_and_is_ended(
 def test_only_the_first_counts_and_its_components(tmp_path: Path, clock: Clock) -> None:
     offers = opened(tmp_path, clock)
     offers.withdraw(JOB)
-    offers.make(JOB, ANN, "", {"a1": 2, "t1": 1})
+    offers.add_offer(JOB, ANN, "", {"a1": 2, "t1": 1})
     first = replace(OFFERED, id="7+0")
     second = replace(OFFERED, id="7+1", gpus=1, wanted="t1")
     late, again = replace(OFFERED, id="8"), replace(OFFERED, id="7+2")
@@ -104,7 +104,7 @@ def test_only_the_first_counts_and_its_components(tmp_path: Path, clock: Clock) 
 
     assert {part.wanted for part in ours[JOB]} == {"a1", "t1"}
     assert all(part.id.startswith("7+") for part in ours[JOB])
-    assert set(offers.take("ann").cancel) == {"7", "8"}  # it asks for a1 twice
+    assert set(offers.claim_work("ann").cancel) == {"7", "8"}  # it asks for a1 twice
 
 
 def test_an_offer_that_nobody_takes_is_given_up(offers: SlurmOffers, clock: Clock) -> None:
@@ -113,9 +113,9 @@ def test_an_offer_that_nobody_takes_is_given_up(offers: SlurmOffers, clock: Cloc
     seen = offers.waiting()[JOB]
 
     assert (seen.phase, seen.reason[: len(NO_CLIENT)]) == (AttemptPhase.LOST, NO_CLIENT)
-    assert not offers.take("ann").submit
+    assert not offers.claim_work("ann").submit
     assert offers.adopt([(JOB, OFFERED)]) == {}  # too late
-    assert offers.take("ann").cancel == ("7",)
+    assert offers.claim_work("ann").cancel == ("7",)
     clock.now += module.KEPT_S + 1
     offers.waiting()
     assert JOB not in offers.waiting()
@@ -124,7 +124,7 @@ def test_an_offer_that_nobody_takes_is_given_up(offers: SlurmOffers, clock: Cloc
 def test_one_that_a_client_took_and_never_submitted_is_given_up(
     offers: SlurmOffers, clock: Clock
 ) -> None:
-    offers.take("ann")
+    offers.claim_work("ann")
     clock.now += module.PATIENCE_S + 1
     assert offers.waiting()[JOB].phase is AttemptPhase.PENDING
     clock.now += module.LEASE_S
@@ -136,7 +136,7 @@ def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: SlurmOffers) -> No
 
     assert JOB not in offers.waiting()
     assert offers.adopt([(JOB, OFFERED)]) == {}
-    assert offers.take("ann").cancel == ("7",)
+    assert offers.claim_work("ann").cancel == ("7",)
 
 
 def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: SlurmOffers) -> None:
@@ -144,22 +144,22 @@ def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: SlurmOffers
     offers.withdraw(JOB)
 
     assert offers.adopt([(JOB, OFFERED)]) == {JOB: [OFFERED]}
-    assert offers.take("ann").cancel == ("7",)
+    assert offers.claim_work("ann").cancel == ("7",)
     gone = replace(OFFERED, state="CANCELLED")
     assert offers.adopt([(JOB, gone)]) == {JOB: [gone]}
-    assert offers.take("ann").cancel == ()
+    assert offers.claim_work("ann").cancel == ()
     assert offers.adopt([]) == {}
     assert JOB not in offers._offers
 
 
 def test_offers_outlive_the_service(offers: SlurmOffers, tmp_path: Path, clock: Clock) -> None:
-    (offer,) = offers.take("ann").submit
+    (offer,) = offers.claim_work("ann").submit
     offers.adopt([(JOB, OFFERED)])
 
     again = opened(tmp_path, clock)
 
     assert again.find("ann", offer.secret) is not None
-    assert not again.take("ann").submit
+    assert not again.claim_work("ann").submit
     assert again.adopt([(JOB, OFFERED), (JOB, replace(OFFERED, id="6"))]) == {JOB: [OFFERED]}
 
 
@@ -192,16 +192,16 @@ def test_an_offer_waits_for_the_folders_that_its_client_makes(
     (tmp_path / "part").mkdir()
     offers = opened(tmp_path, clock)
     offers.withdraw(JOB)
-    offers.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "part")])
+    offers.add_offer(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "part")])
     offers = SlurmOffers(tmp_path / "offers", USERS)
     offers.open()  # a service that was restarted
 
-    (wanted,) = offers.take("ann").make
+    (wanted,) = offers.claim_work("ann").make
     assert not looked
-    assert offers.take("ann").make == (wanted,)
-    assert not offers.take("ben").make
+    assert offers.claim_work("ann").make == (wanted,)
+    assert not offers.claim_work("ben").make
     made.add(Path(wanted.folders[0]).name)
-    work = offers.take("ann")
+    work = offers.claim_work("ann")
 
     assert not work.make
     assert [offer.secret for offer in work.submit] == [wanted.secret]
@@ -210,9 +210,9 @@ def test_an_offer_waits_for_the_folders_that_its_client_makes(
 def test_an_offer_whose_folders_cannot_be_used_is_refused(tmp_path: Path, clock: Clock) -> None:
     offers = opened(tmp_path, clock)
     offers.withdraw(JOB)
-    offers.make(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "gone")])
+    offers.add_offer(JOB, ANN, "#!/bin/sh\n", {"a1": 2}, [str(tmp_path / "gone")])
 
-    assert offers.take("ann") == BatchWork()
+    assert offers.claim_work("ann") == BatchWork()
 
     assert offers.waiting()[JOB].phase is AttemptPhase.ENDED
     assert "gone" in offers.waiting()[JOB].reason

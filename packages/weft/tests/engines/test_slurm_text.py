@@ -20,14 +20,14 @@ from weft.engines.fleet.port import (
 from weft.engines.slurm.answers import (
     SlurmJob,
     health_of,
+    observe_attempt,
     read_exit_code,
     read_gres,
     read_nodes,
     read_tag,
-    see,
     write_tag,
 )
-from weft.engines.slurm.clients import refusal
+from weft.engines.slurm.clients import client_error
 from weft.engines.slurm.script import SbatchOptions, batch_script, pilot_script, step_command
 
 ANSWER = """a1|idle|8|16000|gpu:a100:4|10.0.0.1|none
@@ -177,7 +177,10 @@ def test_a_tag_whose_number_is_none_of_ours_is_no_tag(number: str) -> None:
     ],
 )
 def test_components_amount_to_one(states: tuple[str, ...], phase: AttemptPhase) -> None:
-    assert see([SlurmJob(str(i), state, "", "") for i, state in enumerate(states)]).phase is phase
+    assert (
+        observe_attempt([SlurmJob(str(i), state, "", "") for i, state in enumerate(states)]).phase
+        is phase
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,7 @@ def test_a_refusal_says_what_to_change() -> None:
         "sbatch: error: invalid partition specified: gpus\nsbatch: error: Batch job submission"
     )
 
-    error = refusal("sbatch", printed)
+    error = client_error("sbatch", printed)
 
     assert isinstance(error, EngineError)
     assert "invalid partition specified: gpus" in error.what
@@ -214,4 +217,4 @@ def test_a_refusal_says_what_to_change() -> None:
 def test_a_controller_that_is_away_refuses_nothing() -> None:
     printed = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
 
-    assert isinstance(refusal("sbatch", printed), ControllerUnreachable)
+    assert isinstance(client_error("sbatch", printed), ControllerUnreachable)

@@ -19,7 +19,7 @@ def test_steps_become_samples_and_a_rate() -> None:
     counts = StepCounts(0)
 
     for i in range(41):
-        counts.take(counted(10.0 * i, 100.0 + i / 4), now=1000.0)
+        counts.count_report(counted(10.0 * i, 100.0 + i / 4), now=1000.0)
 
     assert counts.samples[-1] == (110.0, 400.0)
     assert counts.rate(105.0) == pytest.approx(40.0)
@@ -29,7 +29,7 @@ def test_an_old_past_is_kept_in_a_few_samples() -> None:
     counts = StepCounts(0)
 
     for i in range(4000):
-        counts.take(counted(float(i), 100.0 + i / 4), now=10_000.0)
+        counts.count_report(counted(float(i), 100.0 + i / 4), now=10_000.0)
 
     assert len(counts.samples) < 500
     assert counts.samples[-1][0] - counts.samples[0][0] > 300.0
@@ -39,9 +39,9 @@ def test_an_old_past_is_kept_in_a_few_samples() -> None:
 def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
     counts = StepCounts(0)
 
-    counts.take(counted(5, 100.0), now=1000.0)
-    counts.take(counted(7, 101.0, pid=8), now=1000.0)
-    counts.take(counted(90, 102.0, pid=9, rank=1, held_gb=3.0), now=1000.0)
+    counts.count_report(counted(5, 100.0), now=1000.0)
+    counts.count_report(counted(7, 101.0, pid=8), now=1000.0)
+    counts.count_report(counted(90, 102.0, pid=9, rank=1, held_gb=3.0), now=1000.0)
 
     assert counts.samples[-1][1] == 12.0
     assert counts.held_gb == 3.0
@@ -50,8 +50,8 @@ def test_processes_side_by_side_are_added_up_and_ranks_are_not() -> None:
 def test_a_process_that_became_another_program_goes_on_counting() -> None:
     counts = StepCounts(0)
 
-    counts.take(counted(50, 100.0, total=50.0), now=1000.0)
-    counts.take(counted(2, 101.0, total=20.0), now=1000.0)
+    counts.count_report(counted(50, 100.0, total=50.0), now=1000.0)
+    counts.count_report(counted(2, 101.0, total=20.0), now=1000.0)
 
     assert counts.samples[-1] == (101.0, 52.0)
     assert counts.total_steps == 70.0
@@ -60,8 +60,8 @@ def test_a_process_that_became_another_program_goes_on_counting() -> None:
 def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
     counts = StepCounts(0)
 
-    counts.take(counted(5000, 100.0, unit="bar"), now=1000.0)
-    counts.take(counted(1, 101.0, unit="step"), now=1000.0)
+    counts.count_report(counted(5000, 100.0, unit="bar"), now=1000.0)
+    counts.count_report(counted(1, 101.0, unit="step"), now=1000.0)
 
     assert counts.samples == [(101.0, 1.0)]
     assert counts.unit == "step"
@@ -70,8 +70,8 @@ def test_bars_of_the_preparation_are_forgotten_when_training_begins() -> None:
 def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
     counts = StepCounts(0)
 
-    counts.take(counted(1, 100.0, data_s=0.0), now=1000.0)
-    counts.take(counted(9, 104.0, data_s=3.0), now=1000.0)
+    counts.count_report(counted(1, 100.0, data_s=0.0), now=1000.0)
+    counts.count_report(counted(9, 104.0, data_s=3.0), now=1000.0)
 
     assert counts.data_part == pytest.approx(0.75)
 
@@ -93,9 +93,9 @@ def test_the_time_waited_for_data_is_a_part_of_the_time() -> None:
 )
 def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
     counts = StepCounts(0)
-    counts.take(counted(5, 100.0), now=1000.0)
+    counts.count_report(counted(5, 100.0), now=1000.0)
 
-    assert not counts.take(wrong, now=1000.0)
+    assert not counts.count_report(wrong, now=1000.0)
 
     assert counts.samples == [(100.0, 5.0)]
     assert counts.dropped == 1
@@ -104,7 +104,7 @@ def test_what_cannot_be_right_is_left_out(wrong: Counted) -> None:
 def test_a_clock_that_runs_ahead_is_set_to_ours() -> None:
     counts = StepCounts(0)
 
-    counts.take(counted(5, 5000.0), now=1000.0)
+    counts.count_report(counted(5, 5000.0), now=1000.0)
 
     assert counts.samples == [(1000.0, 5.0)]
 
@@ -113,6 +113,6 @@ def test_a_thousand_processes_cannot_fill_our_memory() -> None:
     counts = StepCounts(0)
 
     for pid in range(1000):
-        counts.take(counted(1, 100.0 + pid, pid=pid), now=5000.0)
+        counts.count_report(counted(1, 100.0 + pid, pid=pid), now=5000.0)
 
     assert counts.samples[-1][1] == 64.0

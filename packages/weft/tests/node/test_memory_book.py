@@ -47,7 +47,7 @@ class Driver:
 
     def start(self, key: int, held: int) -> None:
         self.held[key] = 0
-        self.obey(self.book.hello(self.now, key, job_of(key), key))
+        self.obey(self.book.add_process(self.now, key, job_of(key), key))
         self.hold(key, held)
 
     def hold(self, key: int, held: int) -> None:
@@ -58,14 +58,14 @@ class Driver:
         """The request of a process has the key of its process and a hundred."""
         self.wants[key + 100] = size
         wait = Wait(key + 100, job_of(key), key, DEVICE, size, priority, self.now)
-        self.obey(self.book.want(self.now, key + 100, wait, self.free, TOTAL))
+        self.obey(self.book.request_memory(self.now, key + 100, wait, self.free, TOTAL))
 
     def end(self, key: int) -> None:
         self.held.pop(key, None)
         self.away.discard(job_of(key))
         if self.wants.pop(key + 100, None) is not None:
-            self.obey(self.book.lose(self.now, key + 100))
-        self.obey(self.book.lose(self.now, key))
+            self.obey(self.book.drop_member(self.now, key + 100))
+        self.obey(self.book.drop_member(self.now, key))
 
     def pass_s(self, seconds: float) -> None:
         until = self.now + seconds
@@ -89,13 +89,13 @@ class Driver:
         if line.text == "refuse":
             self.refused.append(line.to - 100)
             del self.wants[line.to]
-            self.obey(self.book.lose(self.now, line.to))
+            self.obey(self.book.drop_member(self.now, line.to))
         elif line.text in ("try", "look"):
             fits = line.text == "try" and self.wants[line.to] <= self.free
             if fits:
                 self.held[line.to - 100] += self.wants.pop(line.to)
                 self.order.append(line.to - 100)
-            self.obey(self.book.answer(self.now, line.to, got=fits, free=self.free))
+            self.obey(self.book.record_try(self.now, line.to, got=fits, free=self.free))
             if fits:
                 self.hold(line.to - 100, self.held[line.to - 100])
 
@@ -129,7 +129,7 @@ def test_a_higher_priority_comes_first() -> None:
     driver.want(3, 60, priority=1.0)
     driver.held |= {2: 0, 3: 0}
     for key in (2, 3):
-        driver.obey(driver.book.hello(driver.now, key, job_of(key), key))
+        driver.obey(driver.book.add_process(driver.now, key, job_of(key), key))
 
     driver.hold(1, 30)
 
@@ -176,8 +176,8 @@ def test_where_nothing_tells_what_is_free_a_request_is_tried() -> None:
     driver.start(2, 1)
     driver.wants[102] = 60
     wait = Wait(102, job_of(2), 2, DEVICE, 60, 0.0, driver.now)
-    driver.obey(driver.book.want(driver.now, 102, wait, 0, 0))
-    driver.book.lose(driver.now, 1)  # as if the book had never heard of it
+    driver.obey(driver.book.request_memory(driver.now, 102, wait, 0, 0))
+    driver.book.drop_member(driver.now, 1)  # as if the book had never heard of it
 
     driver.held.pop(1)
     driver.pass_s(1.0)
@@ -276,8 +276,8 @@ def test_what_is_missing_counts_those_that_are_served_first() -> None:
     waits = driver.book.waits
     reserve = TOTAL // RESERVE
 
-    assert driver.book.missing(waits[102]) == 40 + reserve - driver.free
-    assert driver.book.missing(waits[103]) == 80 + reserve - driver.free
+    assert driver.book.missing_bytes(waits[102]) == 40 + reserve - driver.free
+    assert driver.book.missing_bytes(waits[103]) == 80 + reserve - driver.free
 
 
 steps = st.lists(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.node.ranks.conversation import verdict
+from weft.node.ranks.conversation import attempt_outcome
 from weft.node.ranks.rank import python_script
 
 
@@ -29,11 +29,11 @@ from weft.node.ranks.rank import python_script
 def test_the_verdict(
     codes: dict[int, int], left: dict[int, str], asked: bool, outcome: str, reason: str
 ) -> None:
-    assert verdict(codes, left, asked, "") == (outcome, reason)
+    assert attempt_outcome(codes, left, asked, "") == (outcome, reason)
 
 
 def test_a_reason_that_is_known_comes_first() -> None:
-    assert verdict({0: -9}, {}, False, "too much memory") == ("failed", "too much memory")
+    assert attempt_outcome({0: -9}, {}, False, "too much memory") == ("failed", "too much memory")
 
 
 def test_only_scripts_of_this_interpreter_run_warm() -> None:

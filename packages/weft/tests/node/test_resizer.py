@@ -40,7 +40,7 @@ class Hands:
     def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
         raise AssertionError("new ranks have agents of their own")
 
-    def tell(self, number: int, message: FromAgent) -> None:
+    def send_to_rank(self, number: int, message: FromAgent) -> None:
         self.told.append((number, message))
 
     def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
@@ -63,7 +63,7 @@ class Agent:
         ranks: Any = dict.fromkeys(numbers)
         journal: Any = self.lines
         self.resizer = Resizer(folder, spec, journal, ranks, self.hands)
-        self.resizer.begin([*numbers])
+        self.resizer.set_first_ranks([*numbers])
 
     def ask(self, **request: object) -> None:
         write_whole(self.folder / CHANGE, {"epoch": 1, **request})
@@ -180,7 +180,7 @@ class Alone:
         self.resizer = Resizer(folder, self.spec, journal, self.ranks, self)
         for number in (0, 1):
             self._add(number)
-        self.resizer.begin([0, 1])
+        self.resizer.set_first_ranks([0, 1])
         self.resizer.on_message(0, CanResize(0.1))
 
     def _add(self, number: int) -> None:
@@ -193,7 +193,7 @@ class Alone:
         assert spec.devices[local] == number
         self._add(number)
 
-    def tell(self, number: int, message: FromAgent) -> None:
+    def send_to_rank(self, number: int, message: FromAgent) -> None:
         self.told.append((number, message))
 
     def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:

@@ -49,13 +49,13 @@ def given_to(number: int, name: str, node: Node, gpus: int = 2) -> facts.Decided
 def means(
     history: ClusterHistory, key: Key, column: Measure, since: float, until: float
 ) -> list[float]:
-    stretch = history.stretch(since, until)
+    stretch = history.windows_between(since, until)
     sums = stretch.sums[:, stretch.keys.index(key), column]
     return [total / s for total, s in zip(sums.tolist(), stretch.seconds, strict=True)]
 
 
 def total(history: ClusterHistory, key: Key, column: Measure) -> float:
-    stretch = history.stretch(0.0, history.at)
+    stretch = history.windows_between(0.0, history.at)
     return float(stretch.sums[:, stretch.keys.index(key), column].sum())
 
 
@@ -128,7 +128,7 @@ def test_gpu_hours_are_those_of_the_accounts(steps: Steps) -> None:
     ledger.history.advance(at)
 
     used = ledger.used(at)
-    stretch = ledger.history.stretch(0.0, at)
+    stretch = ledger.history.windows_between(0.0, at)
     if at - BEGIN < 31 * DAY_S:
         for tenant in ("red", "blue"):
             rows = [row for row, key in enumerate(stretch.keys) if key[0] == tenant]
@@ -162,7 +162,7 @@ def test_a_month_takes_bounded_space_and_a_long_absence_little_time() -> None:
 
     rings = ledger.history.save()["rings"]
     assert [len(windows) for *_, windows in rings] == [most - 1 for _, most in RINGS]
-    month = ledger.history.stretch(ledger.history.at - 31.0 * DAY_S, ledger.history.at)
+    month = ledger.history.windows_between(ledger.history.at - 31.0 * DAY_S, ledger.history.at)
     row = month.keys.index(("red", "a100"))
     assert month.sums[:, row, Measure.USED].sum() == pytest.approx(2.0 * sum(month.seconds))
 
@@ -173,12 +173,12 @@ def test_a_stretch_has_the_shortest_windows_that_reach_back_so_far() -> None:
     at = ledger.history.at
 
     widths = [
-        ledger.history.stretch(at - back, at).width_s
+        ledger.history.windows_between(at - back, at).width_s
         for back in (3000.0, 11.0 * 3600.0, 3.0 * DAY_S, 30.0 * DAY_S)
     ]
     assert widths == [width for width, _ in RINGS]
-    assert len(ledger.history.stretch(at - 3000.0, at).begins) <= 400
-    assert begun().history.stretch(0.0, at).width_s == RINGS[0][0]  # all that there is
+    assert len(ledger.history.windows_between(at - 3000.0, at).begins) <= 400
+    assert begun().history.windows_between(0.0, at).width_s == RINGS[0][0]  # all that there is
 
 
 def test_drained_and_reserved_gpus_are_out_of_use_for_that_long() -> None:

@@ -58,11 +58,11 @@ def played(steps: list[Step], ended: EndedJobs) -> tuple[JobRecords, Scan]:
             records.end(job)
             scan.jobs[job] = (scan.jobs[job][0], outcome, scan.jobs[job][2])
         elif what == "settle" and job in records.leaving:
-            records.settle(job)
+            records.release_to_store(job)
         elif what == "shelve":
             rows = [row_of(records.live[name]) for name in records.done]
             ended.put(rows)
-            assert records.shelve(rows) == []
+            assert records.drop_stored(rows) == []
         elif what == "forget" and job is not None and records.forget([job]):
             ended.remove([job])
             del scan.jobs[job], names[slot]
@@ -91,7 +91,9 @@ def test_pages_are_those_of_a_scan(
     for last in (-1, *range(records.following)):
         for since in (0.0, 3.0):
             for limit in (2, 1000):
-                read = records.pager(limit, after=last, tenant=tenant, outcome=outcome, since=since)
+                read = records.page_reader(
+                    limit, after=last, tenant=tenant, outcome=outcome, since=since
+                )
                 ids = [record.job.id for record in read()]
                 assert ids == scan.after(last, tenant, outcome, since)[:limit]
     assert [*records] == [*scan.jobs]
@@ -129,9 +131,9 @@ def test_a_record_that_was_shelved_is_read_back_as_it_was(ended: EndedJobs) -> N
     records = JobRecords(ended=ended)
     assert records[job.id] == changed
     assert JobId("a:y") not in records
-    assert ended.named("train", 5) == ended.named("x", 5, tenant="a") == ["a:x"]
-    assert ended.named("train", 5, tenant="b") == ended.beginning("b", 5) == []
-    assert ended.beginning("a", 5) == ended.latest(5, tenant="a", user="ann") == ["a:x"]
+    assert ended.find_by_name("train", 5) == ended.find_by_name("x", 5, tenant="a") == ["a:x"]
+    assert ended.find_by_name("train", 5, tenant="b") == ended.find_by_prefix("b", 5) == []
+    assert ended.find_by_prefix("a", 5) == ended.latest(5, tenant="a", user="ann") == ["a:x"]
 
 
 def test_the_last_that_failed_are_read_in_order_of_their_end(ended: EndedJobs) -> None:
@@ -164,8 +166,8 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
     for tenant in (None, "t"):
         for outcome in (None, "failed"):
             store.ended.page(3, 5, EndedFilter(tenant, outcome))
-        store.ended.named("x", 3, tenant=tenant)
-        store.ended.beginning("x", 3, tenant=tenant)
+        store.ended.find_by_name("x", 3, tenant=tenant)
+        store.ended.find_by_prefix("x", 3, tenant=tenant)
         for user in (None, "u"):
             store.ended.latest(3, tenant=tenant, user=user)
     store.ended.first_since(3.0)
@@ -196,11 +198,11 @@ def test_a_job_that_was_cancelled_and_still_runs_is_kept_in_memory() -> None:
     ledger = Ledger()
     fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Started(A, 1))
     ledger.fold(5.0, facts.Cancelled(A))
-    ledger.settle(lambda _: True)
+    ledger.release_ended(lambda _: True)
     assert (A in ledger.jobs.leaving, ledger.jobs.forget([A])) == (True, [])
 
     ledger.fold(6.0, facts.Stopped(A, 1))
-    ledger.settle(lambda _: False)
+    ledger.release_ended(lambda _: False)
 
     assert [*ledger.jobs.done] == [A]
     assert ledger.promised() == {}
@@ -214,7 +216,7 @@ def test_a_start_that_was_never_asked_for_keeps_nobody_in_memory() -> None:
     fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Cancelled(A))
     assert ledger.promised() == {(A, 1): ON}
 
-    ledger.settle(lambda _: False)
+    ledger.release_ended(lambda _: False)
 
     assert ledger.promised() == {}
     assert [*ledger.jobs.done] == [A]
@@ -260,7 +262,7 @@ def test_late_news_changes_no_record_that_the_store_may_have(
     )
     ledger.fold(5.0, facts.Decided(3, {}, reasons={A: "close to its end"}))
     ledger.fold(9.0, end)
-    ledger.settle(lambda _: False)
+    ledger.release_ended(lambda _: False)
     before, used = ledger.jobs[A], ledger.used(20.0)
 
     ledger.fold(10.0, late)
@@ -273,10 +275,10 @@ def test_news_of_a_job_that_has_left_changes_nothing() -> None:
     ledger = Ledger()
     fold(ledger, facts.Submitted(Job(A)), facts.Decided(1, {A: ON}), facts.Started(A, 1))
     ledger.fold(9.0, facts.Finished(A, 1))
-    ledger.settle(lambda _: False)
+    ledger.release_ended(lambda _: False)
     rows = [row_of(ledger.jobs.live[A])]
     ledger.jobs.ended.put(rows)
-    ledger.jobs.shelve(rows)
+    ledger.jobs.drop_stored(rows)
 
     ledger.fold(10.0, facts.Stopped(A, 1))
     ledger.fold(11.0, facts.Cancelled(A))

@@ -32,9 +32,9 @@ def test_whoever_fits_into_what_was_left_does_not_wait_for_long() -> None:
     look = SecondLook()
     state = stopped(1).state
 
-    assert look.after(2.0, STOPPED, state) == 2.0 + AT_ONCE_S
-    assert look.after(3.0, STOPPED, state) == 3.0 + 2.0 * AT_ONCE_S
-    assert look.after(3.5, Plan({}), state) is None
+    assert look.next_check(2.0, STOPPED, state) == 2.0 + AT_ONCE_S
+    assert look.next_check(3.0, STOPPED, state) == 3.0 + 2.0 * AT_ONCE_S
+    assert look.next_check(3.5, Plan({}), state) is None
 
 
 @pytest.mark.parametrize(("most", "again"), [(1, None), (2, 2.0 + FIRST_S)])
@@ -47,11 +47,11 @@ def test_where_nobody_fits_only_a_job_that_could_grow_is_looked_at_again(
     on = Allocation((Slice(NODE.id, (0,)),))
     scheduler.apply_event(2.0, Decided(3, {small.id: on}))
 
-    assert SecondLook().after(2.0, STOPPED, scheduler.state) == again
+    assert SecondLook().next_check(2.0, STOPPED, scheduler.state) == again
 
 
 def test_nobody_looks_again_where_nothing_is_left() -> None:
     scheduler = stopped(2)
     scheduler.apply_event(2.0, Decided(3, {JobId("w0"): BOTH}))
 
-    assert SecondLook().after(2.0, STOPPED, scheduler.state) is None
+    assert SecondLook().next_check(2.0, STOPPED, scheduler.state) is None

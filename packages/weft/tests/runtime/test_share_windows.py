@@ -74,13 +74,13 @@ def test_what_still_runs_counts_until_now() -> None:
 
 def test_of_what_is_wanted_in_one_instant_the_last_counts_until_time_goes_on() -> None:
     due, usage, wanted = Entitlement(), TenantUsage(), {"a": 4.0}
-    due.renew(0.0, usage, wanted, 4.0)
+    due.update_rates(0.0, usage, wanted, 4.0)
     wanted["b"] = 4.0
-    due.renew(0.0, usage, wanted, 4.0)
+    due.update_rates(0.0, usage, wanted, 4.0)
 
     due.pass_to(10.0, Woken())
     wanted["a"] = 0.0
-    due.renew(10.0, usage, wanted, 4.0)
+    due.update_rates(10.0, usage, wanted, 4.0)
 
     assert due.rates == {"b": 4.0}
     assert usage.windows.sums() == {"a": {0: (0.0, 20.0)}, "b": {0: (0.0, 20.0)}}

@@ -135,9 +135,9 @@ def test_a_promise_is_kept_by_a_duty_cycle_within_seconds(promise: float) -> Non
     device.run("ab", 60.0)
 
     assert (device.steps["a"] - before) / (50.0 * 60.0) >= 0.98 / promise
-    assert device.control.standing(JobId("a")).broken_s <= 5.0
+    assert device.control.resident_state(JobId("a")).broken_s <= 5.0
     assert device.steps["b"] > 0.02 * device.steps["a"]  # slowed, not stopped
-    neighbours, pace = device.control.company(JobId("a"))
+    neighbours, pace = device.control.beside_now(JobId("a"))
     assert neighbours == (JobId("b"),)
     assert pace == pytest.approx(0.5, abs=0.05)
 
@@ -151,7 +151,7 @@ def test_a_promise_is_kept_although_others_come_and_go_all_the_time() -> None:
         device.run(["a", f"b{i}", f"b{i + 1}"], 1.5)
 
     assert (device.steps["a"] - before) / (50.0 * 60.0) >= 0.98 / 1.3
-    assert device.control.standing(JobId("a")).broken_s <= 5.0
+    assert device.control.resident_state(JobId("a")).broken_s <= 5.0
 
 
 def test_of_two_promises_that_cannot_both_be_kept_the_first_is() -> None:

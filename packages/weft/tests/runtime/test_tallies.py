@@ -20,11 +20,11 @@ def test_counts_are_cumulative_and_the_last_bound_is_infinite() -> None:
 
 def test_what_was_done_since_the_last_checkpoint_is_lost_when_a_job_is_to_go_on() -> None:
     tallies = Tallies()
-    tallies.started(A, 100.0, 20.0)
-    tallies.saved(A, 160.0)
-    tallies.left(A, "nlp", 170.0, 4.0, goes_on=True)
-    tallies.started(A, 200.0, None)
-    tallies.left(A, "nlp", 300.0, 4.0, goes_on=False)
+    tallies.count_start(A, 100.0, 20.0)
+    tallies.count_save(A, 160.0)
+    tallies.count_end(A, "nlp", 170.0, 4.0, goes_on=True)
+    tallies.count_start(A, 200.0, None)
+    tallies.count_end(A, "nlp", 300.0, 4.0, goes_on=False)
 
     assert tallies.lost_gpu_s == {"nlp": 40.0}
     assert tallies.waits.count == 1
@@ -32,10 +32,10 @@ def test_what_was_done_since_the_last_checkpoint_is_lost_when_a_job_is_to_go_on(
 
 def test_they_go_on_from_what_was_saved() -> None:
     tallies, again = Tallies(), Tallies()
-    tallies.started(A, 100.0, 20.0)
+    tallies.count_start(A, 100.0, 20.0)
 
     again.load(tallies.save())
-    again.left(A, "nlp", 170.0, 4.0, goes_on=True)
+    again.count_end(A, "nlp", 170.0, 4.0, goes_on=True)
 
     assert again.waits.cumulative() == tallies.waits.cumulative()
     assert again.lost_gpu_s == {"nlp": 280.0}

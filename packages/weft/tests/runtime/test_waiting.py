@@ -50,7 +50,7 @@ def test_every_blocker_has_words_and_they_need_no_more_than_they_say() -> None:
 def test_too_few_devices_are_free() -> None:
     full = on("a100-0", 0, 1, 2, 3), on("a100-1", 0, 1)
 
-    why = waits(WHOLE, *full).because(job(4, "a100"))
+    why = waits(WHOLE, *full).explain_wait(job(4, "a100"))
 
     assert why.blocker is Blocker.GPUS
     assert why.text == "waits for 4 a100 GPUs; only 2 are free"
@@ -59,7 +59,7 @@ def test_too_few_devices_are_free() -> None:
 def test_the_nodes_that_could_run_it_are_drained() -> None:
     up = WHOLE.without(NodeId("a100-0")).without(NodeId("a100-1"))
 
-    why = waits(up).because(job(1, "a100"))
+    why = waits(up).explain_wait(job(1, "a100"))
 
     assert why.text == "waits for 1 a100 GPU; all 2 nodes that could run it are down"
 
@@ -68,8 +68,8 @@ def test_nodes_that_are_away_are_called_what_they_are() -> None:
     up = WHOLE.without(NodeId("a100-0")).without(NodeId("t4-2"))
     words = {NodeId("a100-0"): "drained", NodeId("t4-2"): "down"}
 
-    drained = waits(up, words=words).because(job(8, "a100"))
-    both = waits(Cluster(()), words={**words, NodeId("a100-1"): "down"}).because(job(1))
+    drained = waits(up, words=words).explain_wait(job(8, "a100"))
+    both = waits(Cluster(()), words={**words, NodeId("a100-1"): "down"}).explain_wait(job(1))
 
     assert drained.text == ("waits for 8 a100 GPUs; 1 of 2 nodes that could run it is drained")
     assert both.text == "waits for 1 GPU; all 3 nodes that could run it are down or drained"
@@ -78,7 +78,7 @@ def test_nodes_that_are_away_are_called_what_they_are() -> None:
 def test_the_host_is_taken_where_devices_are_free() -> None:
     greedy = [on(node.id, 0, cpus=node.cpus) for node in WHOLE.nodes]
 
-    why = waits(WHOLE, *greedy).because(job(2))
+    why = waits(WHOLE, *greedy).explain_wait(job(2))
 
     assert why.blocker is Blocker.CPUS
     assert why.text.startswith("waits for 2 GPUs with 16 CPUs; GPUs are free, but the CPUs")
@@ -87,7 +87,7 @@ def test_the_host_is_taken_where_devices_are_free() -> None:
 def test_host_memory_has_words_of_its_own() -> None:
     greedy = [Allocation((Slice(node.id, (0,), 0.0, node.mem_gb),)) for node in WHOLE.nodes]
 
-    why = waits(WHOLE, *greedy).because(job(1))
+    why = waits(WHOLE, *greedy).explain_wait(job(1))
 
     assert why.blocker is Blocker.MEMORY
     assert "64 GB of host memory" in why.text
@@ -97,11 +97,11 @@ def test_a_part_of_a_gpu_whose_host_is_taken_is_not_said_to_be_free() -> None:
     half = Sharing(0.5)
     greedy = [Allocation((Slice(node.id, (0, 1, 2, 3), node.cpus),), half) for node in WHOLE.nodes]
 
-    assert waits(WHOLE, *greedy).because(job(1, share=0.5)).blocker is Blocker.CPUS
+    assert waits(WHOLE, *greedy).explain_wait(job(1, share=0.5)).blocker is Blocker.CPUS
 
 
 def test_a_safe_order_that_stands_in_is_named() -> None:
-    why = waits(failing="policy 'x' failed: a bug").because(job(1))
+    why = waits(failing="policy 'x' failed: a bug").explain_wait(job(1))
 
     assert why.blocker is Blocker.FALLBACK
     assert "the fallback order keeps it back (policy 'x' failed: a bug)" in why.text
@@ -110,19 +110,19 @@ def test_a_safe_order_that_stands_in_is_named() -> None:
 def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
     every = About("sia", "of this test", every=60.0)
 
-    why = waits(about=every, wake_at=120.0).because(job(2))
+    why = waits(about=every, wake_at=120.0).explain_wait(job(2))
 
     assert why.text == "waits for the next decision, in 20 s; 2 GPUs are free for it"
 
 
 def test_it_fits_and_the_policy_is_asked_again_in_a_moment() -> None:
-    why = waits(wake_at=101.0).because(job(2))
+    why = waits(wake_at=101.0).explain_wait(job(2))
 
     assert why.text == "waits for the next decision, in 1 s; 2 GPUs are free for it"
 
 
 def test_it_fits_and_the_policy_keeps_it_back() -> None:
-    two, half = waits().because(job(2)), waits().because(job(1, share=0.5))
+    two, half = waits().explain_wait(job(2)), waits().explain_wait(job(1, share=0.5))
 
     news = "looked at again when something changes"
     none = "but policy 'fifo' has not given"
@@ -133,7 +133,7 @@ def test_it_fits_and_the_policy_keeps_it_back() -> None:
 def test_it_fits_and_the_policy_says_why_it_leaves_devices_idle() -> None:
     why = waits(idles="a job that does not fit keeps those behind it waiting", wake_at=140.0)
 
-    assert why.because(job(2)).text == (
+    assert why.explain_wait(job(2)).text == (
         "waits its turn; 2 GPUs are free for it, but under policy 'fifo' a job that does not "
         "fit keeps those behind it waiting; looked at again in 40 s"
     )
@@ -144,17 +144,17 @@ def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -
     full = on("a100-0", 0, 1, 2, 3), on("a100-1", 0, 1, 2), on("t4-2", 0, 1, 2)
     elastic = job(2, least=1)
 
-    assert waits(WHOLE, *full).because(elastic).blocker is Blocker.GPUS
-    assert waits(WHOLE, *full, about=sizing).because(elastic).blocker is Blocker.TURN
+    assert waits(WHOLE, *full).explain_wait(elastic).blocker is Blocker.GPUS
+    assert waits(WHOLE, *full, about=sizing).explain_wait(elastic).blocker is Blocker.TURN
 
 
 def test_what_the_decision_said_comes_first_and_nobody_to_decide_next() -> None:
     here = waits(trouble="policy 'x' failed: a bug")
 
-    reason = here.because(job(1), "over quota: ...", Blocker.QUOTA)
+    reason = here.explain_wait(job(1), "over quota: ...", Blocker.QUOTA)
 
     assert (reason.text, reason.blocker) == ("over quota: ...", Blocker.QUOTA)
-    assert here.because(job(1)).text == "nothing is decided: policy 'x' failed: a bug"
+    assert here.explain_wait(job(1)).text == "nothing is decided: policy 'x' failed: a bug"
 
 
 def test_a_job_that_failed_is_told_when_it_is_tried_again_and_then_what_it_waits_for() -> None:
@@ -194,7 +194,7 @@ def test_enough_devices_are_free_but_not_on_as_many_nodes() -> None:
     gang = Job(JobId("j"), demand=Demand(4, kinds=("a100",), nodes=2))
     some = on("a100-0", 0), on("a100-1", 0, 1, 2)
 
-    why = waits(WHOLE, *some).because(gang)
+    why = waits(WHOLE, *some).explain_wait(gang)
 
     assert why.blocker is Blocker.NODES
     assert why.text == "waits for 4 a100 GPUs on 2 nodes; only 1 node has 2 free"
@@ -204,7 +204,7 @@ def test_a_gang_waits_for_a_node_that_is_away() -> None:
     gang = Job(JobId("j"), demand=Demand(4, kinds=("a100",), nodes=2))
     up = WHOLE.without(NodeId("a100-1"))
 
-    why = waits(up, words={NodeId("a100-1"): "drained"}).because(gang)
+    why = waits(up, words={NodeId("a100-1"): "drained"}).explain_wait(gang)
 
     assert why.text == (
         "waits for 4 a100 GPUs on 2 nodes; 1 of 2 nodes that could run it is drained"
@@ -224,7 +224,7 @@ def test_machines_are_looked_at_once_for_tenants_that_ask_for_the_same(
     monkeypatch.setattr(Capacity, "fits", count)
     now = waits(WHOLE)
 
-    why = [now.because(replace(job(4), tenant=f"t{number}")) for number in range(50)]
+    why = [now.explain_wait(replace(job(4), tenant=f"t{number}")) for number in range(50)]
 
     assert {each.blocker for each in why} == {Blocker.TURN}
     assert len(looked) == len(WHOLE.nodes) - 1  # of a kind that has enough
@@ -247,7 +247,9 @@ def test_an_owner_is_told_that_its_gpus_are_lent_to_jobs_that_may_not_be_stopped
             table=scheduler.state.table,
             own={"host": 4.0, "guest": 2.0},
         )
-        return now.because(replace(job(gpus, "a100"), tenant="host")).text.partition("them; ")[2]
+        return now.explain_wait(replace(job(gpus, "a100"), tenant="host")).text.partition("them; ")[
+            2
+        ]
 
     lent = "lent to jobs that may not be stopped, until these end"
     assert reason(firm=8, borrowed=0) == f"its tenant's own 4 GPUs are {lent}"

@@ -94,8 +94,8 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
                 record_with_reports(driver.now - 41.0, driver.now - 40.0),
             )
             return (
-                describe.job(JobStatus(fresh, "running")),
-                describe.job(JobStatus(old, "running")),
+                describe.describe_job(JobStatus(fresh, "running")),
+                describe.describe_job(JobStatus(old, "running")),
             )
         finally:
             await driver.close()
@@ -115,7 +115,7 @@ def test_a_job_that_does_not_use_its_gpus_is_told_so_although_it_is_silent() -> 
             old = record_with_reports(driver.now - 2_001.0, driver.now - 2_000.0)
             driver.ledger.idle.find_idle([old], driver.now - 2_000.0)
             driver.ledger.idle.find_idle([old], driver.now)
-            return JobView(driver).job(JobStatus(old, "running"))
+            return JobView(driver).describe_job(JobStatus(old, "running"))
         finally:
             await driver.close()
 

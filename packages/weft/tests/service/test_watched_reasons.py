@@ -8,12 +8,12 @@ from weft.service.streams.live_updates import Reasons
 
 def test_reasons_that_no_job_has_are_forgotten_and_their_numbers_not_given_again() -> None:
     reasons = Reasons()
-    gpus, quota, tenant = (reasons.note(key, f"for {key}", JobId(key)) for key in "gqt")
+    gpus, quota, tenant = (reasons.number_of_cause(key, f"for {key}", JobId(key)) for key in "gqt")
 
-    reasons.tidy({quota}, most=3)
+    reasons.forget_unused({quota}, most=3)
     assert [*reasons.texts] == [gpus, quota, tenant]
-    reasons.tidy({quota}, most=2)
+    reasons.forget_unused({quota}, most=2)
 
     assert reasons.texts == {quota: "for q"}
-    assert reasons.note("q", "still for q", JobId("other")) == quota
-    assert reasons.note("g", "for g again", JobId("g")) > tenant
+    assert reasons.number_of_cause("q", "still for q", JobId("other")) == quota
+    assert reasons.number_of_cause("g", "for g again", JobId("g")) > tenant

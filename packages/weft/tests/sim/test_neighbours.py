@@ -93,8 +93,8 @@ def test_a_gang_is_beside_everybody_on_any_of_its_devices() -> None:
     for seq, held in enumerate((on(0, 1), on(0), on(1))):
         neighbours.enter(seq, Resident(model.Job(model.JobId(f"j{seq}")), held, "v100"))
 
-    assert [r.job.id for r in neighbours.beside(0)] == ["j1", "j2"]
-    assert [r.job.id for r in neighbours.beside(1)] == ["j0"]
+    assert [r.job.id for r in neighbours.residents_beside(0)] == ["j1", "j2"]
+    assert [r.job.id for r in neighbours.residents_beside(1)] == ["j0"]
 
 
 def test_other_terms_take_effect_where_the_job_is() -> None:

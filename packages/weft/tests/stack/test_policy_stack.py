@@ -40,7 +40,7 @@ def test_the_first_layers_are_around_every_policy() -> None:
 def test_the_rules_of_a_service_are_wrappers_in_the_order_of_the_list() -> None:
     rules = Quotas({"nlp": 4.0}, own={"nlp": 2.0}, windows={"w": "node-1"})
 
-    spec = rules.around(PartSpec("las"))
+    spec = rules.wrap_policy(PartSpec("las"))
 
     order = [layer.name for layer in LAYERS if layer.wrap is None]
     assert [wrapper.name for wrapper in spec.wrappers] == order
@@ -48,7 +48,7 @@ def test_the_rules_of_a_service_are_wrappers_in_the_order_of_the_list() -> None:
 
 
 def test_layers_without_rules_are_left_out() -> None:
-    names = [wrapper.name for wrapper in Quotas().around(PartSpec("las")).wrappers]
+    names = [wrapper.name for wrapper in Quotas().wrap_policy(PartSpec("las")).wrappers]
 
     assert names == ["skip_failing", "promise", "easy", "priority", "no_preempt", "steady"]
 
@@ -56,7 +56,7 @@ def test_layers_without_rules_are_left_out() -> None:
 def test_a_steady_that_a_person_chose_takes_the_place_of_ours() -> None:
     chosen = PartSpec("las").inside(PartSpec("steady", {"min_run_s": 5.0}))
 
-    names = [wrapper.name for wrapper in Quotas().around(chosen).wrappers]
+    names = [wrapper.name for wrapper in Quotas().wrap_policy(chosen).wrappers]
 
     assert names == ["skip_failing", "promise", "easy", "priority", "no_preempt", "steady"]
 

@@ -47,12 +47,12 @@ def test_what_was_appended_is_read_back_with_its_numbers(store: Store) -> None:
 
 
 def test_the_newest_snapshot_is_the_one_that_is_given(store: Store) -> None:
-    assert store.latest() is None
+    assert store.latest_snapshot() is None
 
     for seq in (3, 7, 9):
         store.save(seq, b"state %d" % seq)
 
-    assert store.latest() == (9, b"state 9")
+    assert store.latest_snapshot() == (9, b"state 9")
 
 
 def test_appending_nothing_changes_nothing(store: Store) -> None:

@@ -42,7 +42,7 @@ class BatchWork:
 class BatchWorks(Protocol):
     """The work for each person's client; `account` is a tenant's name, or an account's."""
 
-    def take(self, account: str) -> BatchWork:
+    def claim_work(self, account: str) -> BatchWork:
         """The work that is due now, each offer for one client.
 
         InvalidConfig for an unknown account.

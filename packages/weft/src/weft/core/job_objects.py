@@ -43,6 +43,6 @@ class JobObjects(Protocol):
 
     async def write(self, job: JobObject, status: Mapping[str, Any]) -> None: ...
 
-    async def tell(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
+    async def post_event(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
         """Show what happened on an object, once for each text."""
         ...

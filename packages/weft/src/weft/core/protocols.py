@@ -366,7 +366,7 @@ class Store(Protocol):
         """
         ...
 
-    def last(self) -> int:
+    def last_seq(self) -> int:
         """The number of the last event that was ever appended."""
         ...
 
@@ -374,7 +374,7 @@ class Store(Protocol):
         """Take a row out of the log, and keep it with the reason."""
         ...
 
-    def aside(self) -> Mapping[int, str]:
+    def unreadable_rows(self) -> Mapping[int, str]:
         """Rows that are not in the log any more, by number, and why."""
         ...
 
@@ -391,7 +391,7 @@ class Store(Protocol):
         """Keep a snapshot of everything up to `seq`; older ones may be dropped."""
         ...
 
-    def latest(self) -> tuple[int, bytes] | None:
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest snapshot and its number."""
         ...
 
@@ -399,11 +399,11 @@ class Store(Protocol):
         """Keep a snapshot that the log can go on from, should it be cut there."""
         ...
 
-    def bases(self) -> list[tuple[int, float]]:
+    def list_bases(self) -> list[tuple[int, float]]:
         """Numbers and times of all bases, oldest first."""
         ...
 
-    def base(self) -> tuple[int, bytes] | None:
+    def latest_base(self) -> tuple[int, bytes] | None:
         """The base that the log goes on from; None while it has its beginning."""
         ...
 
@@ -411,7 +411,7 @@ class Store(Protocol):
         """Cut the log: drop all events up to `seq`, of which there must be a base."""
         ...
 
-    def beat(self) -> None:
+    def renew_lease(self) -> None:
         """Say that its owner is well; Superseded once another owns it. From any thread."""
         ...
 

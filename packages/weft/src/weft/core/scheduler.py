@@ -302,7 +302,7 @@ class Scheduler:
             plan.reasons,
             by,
             plan.blockers,
-            live := state.live.pick(plan.changes, state.table, plan.restarts),
+            live := state.live.live_jobs(plan.changes, state.table, plan.restarts),
             self._stops.choose(state, self.knowledge, now, plan, live),
             tuple(sorted(plan.promised)),
             {j: plain_facts(values) for j, values in plan.facts.items() if plan.reasons.get(j)},

@@ -28,7 +28,7 @@ from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.core.stops import SLEEPS, Rung
 from weft.engines.attempts.asleep import SUSPEND_S, find_suspender
 from weft.engines.attempts.health_board import devices_seen
-from weft.engines.attempts.job_folders import mark_of, never_began, recall
+from weft.engines.attempts.job_folders import mark_of, never_began, read_attempt
 from weft.engines.attempts.own_processes import Coordinators, MemoryBook, WarmServer
 from weft.engines.attempts.request import (
     LocalSite,
@@ -40,7 +40,7 @@ from weft.engines.attempts.request import (
     means_of,
 )
 from weft.engines.attempts.rounds import MACHINE_WIDE, Chore
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.watch import wake_agent
 from weft.engines.fleet.attempts import RunningAttempt
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.gang import GangWatch
@@ -279,7 +279,7 @@ class LocalEngine(FleetEngine):
         try:
             gang = gang_alone(folder)
         except (OSError, WireError) as error:
-            self._watch(self._gang_of(key, folder), again=True).watch.spoil(str(error))
+            self._watch(self._gang_of(key, folder), again=True).watch.give_up(str(error))
             return True
         self._watch(gang, again=True)
         self._take_up_sleeper(gang)
@@ -312,13 +312,13 @@ class LocalEngine(FleetEngine):
         """Take down what an attempt has of this machine, from its files."""
         agent = self._here.agent_of(run.watch.gang)
         try:
-            recalled = recall(agent.folder, self._group)
+            recalled = read_attempt(agent.folder, self._group)
             self._need_coordinator(recalled.discipline)
         except (OSError, WireError) as error:
-            run.watch.spoil(str(error))
+            run.watch.give_up(str(error))
             return
         self._asks[run.key] = HostRequest(recalled.spec.asked_cpus, recalled.spec.mem_gb)
-        self._own_cores.note(run.key, recalled.cores, recalled.spec.cpus)
+        self._own_cores.set_cores(run.key, recalled.cores, recalled.spec.cpus)
         self._clients[run.key] = recalled.spec.devices, PIPES in recalled.spec.env
         agent.group = recalled.group
 
@@ -326,7 +326,7 @@ class LocalEngine(FleetEngine):
         self._own_cores.give(key)
         self._asks.pop(key, None)
         self._clients.pop(key, None)
-        self._here.leave(key)
+        self._here.end_agent(key)
 
     def _find_ranks(self, key: Key) -> list[tuple[int, int]]:
         run = self._loop.watched.get(key)
@@ -361,7 +361,7 @@ class LocalEngine(FleetEngine):
         def write() -> None:
             coordinator = self._need_coordinator(discipline)
             write_whole(folder / ADJUST, adjustment(to, discipline, coordinator, cores, limits))
-            nudge(folder)
+            wake_agent(folder)
 
         try:
             await self._loop.run(write)

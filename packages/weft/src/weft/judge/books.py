@@ -41,7 +41,7 @@ class JobAccount:
         return max(self.starts - 1, 0)
 
 
-def accounts(replay: PlayedLog) -> dict[str, JobAccount]:
+def account_jobs(replay: PlayedLog) -> dict[str, JobAccount]:
     """Every job's, up to the end of the log or a later time."""
     return {name: _account(life, replay.now) for name, life in replay.jobs.items()}
 

@@ -39,7 +39,9 @@ class StartsWatch(LogWatch):
         """A statement, a start, or the end of a job that will never start."""
         event = line.event
         if isinstance(event, facts.Foretold):
-            statement = StartStatement(line.at, line.number, event, replay.who, _load(replay))
+            statement = StartStatement(
+                line.at, line.number, event, replay.policy_name, _load(replay)
+            )
             self._open.setdefault(event.job, []).append(statement)
         elif isinstance(event, (facts.Started, facts.Awoke)):
             for statement in self._open.pop(event.job, ()):
@@ -55,7 +57,7 @@ class StartsWatch(LogWatch):
             for statement in statements:
                 if replay.now > statement.at + statement.span.high_s + SLACK_S:
                     self._compare(replay, statement, replay.now)
-        made, kept = self._book.sums("start in its range")
+        made, kept = self._book.made_and_kept("start in its range")
         if made >= ENOUGH and kept < LEAST * made:
             text = f"{kept} of {made} ranges held, where four of five should"
             replay.findings.append(Finding(FORETOLD, "ranges", replay.now, replay.line, (), text))

@@ -12,7 +12,7 @@ from math import inf
 from weft.core.plan.reasons import Blocker
 from weft.judge.finding import IDLE, REASONS, Finding, Weight
 from weft.judge.lives import Life
-from weft.judge.reasons import PAST, holds
+from weft.judge.reasons import PAST, false_part
 from weft.judge.replay import LogWatch, PlayedLog
 from weft.judge.rules import fits_idle_devices, kept_from, over_limit
 
@@ -59,7 +59,7 @@ class IdlenessWatch(LogWatch):
             return
         if given is not None and given.blocker not in PAST:
             text = given.text
-            untrue = holds(replay, life, given.blocker, given.numbers)
+            untrue = false_part(replay, life, given.blocker, given.numbers)
             once = given.blocker is Blocker.RESERVED and not self._is_new(replay, life)
             if untrue and not once:
                 text = f"it was given the reason {text!r}, but {untrue}"
@@ -88,7 +88,7 @@ class IdlenessWatch(LogWatch):
         ruled = replay.policy is not None and any(
             wrapper.name == "priority" for wrapper in replay.policy.wrappers
         )
-        return ruled and holds(replay, life, Blocker.CLASS, {}) == ""
+        return ruled and false_part(replay, life, Blocker.CLASS, {}) == ""
 
     def _awaits_decision(self, replay: PlayedLog, seconds: float) -> bool:
         """Return true if the next decision is due, within a round or the time asked for."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 
 from weft.frozen import frozen
-from weft.judge.books import JobAccount, TenantAccount, TenantsWatch, accounts, compare
+from weft.judge.books import JobAccount, TenantAccount, TenantsWatch, account_jobs, compare
 from weft.judge.finding import CHECKS, Finding, Weight, count_wrong
 from weft.judge.foretold import StartsWatch
 from weft.judge.idle import IdlenessWatch
@@ -62,7 +62,7 @@ def judge(log: EventLog, days: float = inf) -> Verdict:
     judged, begin = 0, None
     for line in _lines(log, replay):
         if line.at < since:
-            replay.take(line)
+            replay.play_line(line)
             continue
         judged, begin = judged + 1, line.at if begin is None else begin
         if line.at > replay.now and replay.line:
@@ -70,7 +70,7 @@ def judge(log: EventLog, days: float = inf) -> Verdict:
                 watch.pause(replay, line.at)
         for watch in watches:
             watch.before(replay, line)
-        replay.take(line)
+        replay.play_line(line)
         for watch in watches:
             watch.after(replay, line)
     for watch in watches:
@@ -78,7 +78,7 @@ def judge(log: EventLog, days: float = inf) -> Verdict:
     findings = [f for f in (*replay.findings, *compare(replay, log.records)) if f.at >= since]
     order = {check: number for number, check in enumerate(CHECKS)}
     findings.sort(key=lambda f: (-f.weight, order[f.check], f.at, f.line))
-    books = accounts(replay)
+    books = account_jobs(replay)
     numbers = {
         "stops": {
             "stops": float(stops.count),
@@ -120,10 +120,10 @@ def _lines(log: EventLog, replay: PlayedLog) -> Iterator[LogLine]:
         elif line.number != last + 1:
             text = f"{line.number - last - 1} lines are missing from {last + 1} on"
             replay.line = last + 1
-            replay.wrong("missing lines", (), text)
+            replay.report_impossible("missing lines", (), text)
         last = line.number
         if isinstance(line, LogLine):
             yield line
         else:
             replay.line = line.number
-            replay.wrong("unreadable", (), f"the line cannot be read: {line.why}")
+            replay.report_impossible("unreadable", (), f"the line cannot be read: {line.why}")

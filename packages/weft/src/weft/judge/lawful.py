@@ -32,7 +32,7 @@ class LawfulWatch(LogWatch):
             if on is not None and name in replay.jobs:
                 problem = whole_gang(replay.jobs[name].job, on, replay)
                 if problem:
-                    replay.wrong("gang not whole", (name,), problem)
+                    replay.report_impossible("gang not whole", (name,), problem)
         if replay.knows_nodes:
             self._claims(replay, replay.claims(), "")
         alone = {life.job.id for life in replay.active.values() if not life.job.shareable}
@@ -65,7 +65,7 @@ class LawfulWatch(LogWatch):
     def _once(self, replay: PlayedLog, what: str, jobs: tuple[str, ...], text: str) -> None:
         if (what, key := "+".join(jobs) or text) not in self._known:
             self._known.add((what, key))
-            replay.wrong(what, jobs, text)
+            replay.report_impossible(what, jobs, text)
 
 
 def whole_gang(job: Job, on: Allocation, replay: PlayedLog) -> str:

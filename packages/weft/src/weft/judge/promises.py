@@ -21,7 +21,7 @@ class PromiseBook:
         made, held = self.rows.get((what, who), (0, 0))
         self.rows[what, who] = made + 1, held + kept
 
-    def sums(self, what: str) -> tuple[int, int]:
+    def made_and_kept(self, what: str) -> tuple[int, int]:
         """All of a kind: made, and kept."""
         rows = [row for (each, _), row in self.rows.items() if each == what]
         return sum(made for made, _ in rows), sum(kept for _, kept in rows)
@@ -40,7 +40,7 @@ class PromiseWatch(LogWatch):
         if isinstance(event, facts.Observed):
             self._slow[event.job] = max(self._slow.get(event.job, 0.0), event.broken_s)
         elif isinstance(event, facts.Decided):
-            self._deadlines.update(dict.fromkeys(event.promised, replay.who))
+            self._deadlines.update(dict.fromkeys(event.promised, replay.policy_name))
             if event.changes:
                 self._quotas(replay, event)
                 self._reservations(replay, event)
@@ -103,7 +103,7 @@ class PromiseWatch(LogWatch):
         who: str = "",
     ) -> None:
         """Count a promise, and report what broke it if anything did."""
-        self._book.count(what, who or replay.who, kept=not broken)
+        self._book.count(what, who or replay.policy_name, kept=not broken)
         if broken:
             finding = Finding(PROMISES, what, replay.now, line, jobs, broken, weight)
             replay.findings.append(finding)

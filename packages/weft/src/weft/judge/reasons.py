@@ -21,7 +21,7 @@ SLACK = 1e-6
 STEADY_SLACK_S = 2.0  # real clocks
 
 
-def holds(replay: PlayedLog, life: Life, blocker: Blocker, stated: Facts) -> str | None:
+def false_part(replay: PlayedLog, life: Life, blocker: Blocker, stated: Facts) -> str | None:
     """Say what is false in a reason; empty if nothing is, None if that cannot be seen."""
     check = CLAIMS.get(blocker)
     return None if check is None else check(replay, life, stated)
@@ -51,7 +51,7 @@ def _quota(replay: PlayedLog, life: Life, stated: Facts) -> str:
     if (job.tenant, kind) in known and abs(known[job.tenant, kind] - limit) > SLACK:
         return f"its tenant may hold {say_gpus(known[job.tenant, kind])}, not {limit:g}"
     held = held_by(replay, job.tenant, kind)
-    asks = replay.least(job) * job.demand.share
+    asks = replay.least_gpus(job) * job.demand.share
     if held + asks > limit + SLACK:
         return ""
     return f"its tenant holds {held:g} of {say_gpus(limit)}, and it asks for {asks:g}"
@@ -59,7 +59,7 @@ def _quota(replay: PlayedLog, life: Life, stated: Facts) -> str:
 
 def _too_large(replay: PlayedLog, life: Life, stated: Facts) -> str:
     limit = _number(stated, "limit", limits(replay).get((life.job.tenant, "")))
-    asks = replay.least(life.job) * life.job.demand.share
+    asks = replay.least_gpus(life.job) * life.job.demand.share
     if limit is None or asks > limit + SLACK:
         return ""
     return f"it asks for {say_gpus(asks)}, which its tenant may hold"
@@ -68,7 +68,7 @@ def _too_large(replay: PlayedLog, life: Life, stated: Facts) -> str:
 def _guarantee(replay: PlayedLog, life: Life, stated: Facts) -> str:
     own = _number(stated, "quota", None)
     held = held_by(replay, life.job.tenant)
-    asks = replay.least(life.job) * life.job.demand.share
+    asks = replay.least_gpus(life.job) * life.job.demand.share
     if own is None or held + asks > own + SLACK:
         return ""
     room = fits_idle_devices(replay, life.job, kept_from(replay, life.job))
@@ -149,7 +149,7 @@ def _spot(replay: PlayedLog, life: Life, stated: Facts) -> str:
     if quota is None:
         return ""
     held = sum(gpus_of(on) for name, on in replay.held() if replay.jobs[name].job.spot)
-    asks = replay.least(life.job) * life.job.demand.share
+    asks = replay.least_gpus(life.job) * life.job.demand.share
     if held + asks > quota + SLACK:
         return ""
     return f"spot jobs hold {held:g} of the {say_gpus(quota)} that they may"

@@ -46,7 +46,7 @@ class PlayedLog:
     # ---- what is so now
 
     @property
-    def who(self) -> str:
+    def policy_name(self) -> str:
         """The policy that decides, by name."""
         return "" if self.policy is None else self.policy.name
 
@@ -96,7 +96,7 @@ class PlayedLog:
         """Jobs that it is to come after, and that have not ended."""
         return [name for name in life.job.after.jobs if name in self.active]
 
-    def least(self, job: Job) -> int:
+    def least_gpus(self, job: Job) -> int:
         """GPUs below which the policy cannot start a job."""
         sizes = self.terms is not None and self.terms.sizes
         return job.demand.min if sizes else job.demand.gpus
@@ -108,15 +108,17 @@ class PlayedLog:
 
     # ---- taking in
 
-    def wrong(self, what: str, jobs: tuple[str, ...], text: str) -> None:
+    def report_impossible(self, what: str, jobs: tuple[str, ...], text: str) -> None:
         """Something that cannot be, at this line."""
         self.findings.append(Finding(LAWFUL, what, self.now, self.line, jobs, text))
 
-    def take(self, line: LogLine) -> None:  # noqa: C901 - one case an event
+    def play_line(self, line: LogLine) -> None:  # noqa: C901 - one case an event
         event = line.event
         if line.at < self.now - 1e-9:
             self.line = line.number
-            self.wrong("time runs back", (), f"{line.at:.3f} comes after {self.now:.3f}")
+            self.report_impossible(
+                "time runs back", (), f"{line.at:.3f} comes after {self.now:.3f}"
+            )
         self.now, self.line = max(line.at, self.now), line.number
         match event:
             case facts.Submitted(job):
@@ -140,7 +142,9 @@ class PlayedLog:
                 self._of_job(self.jobs[event.job], event)
             case _ if self.whole:
                 name = type(event).__name__
-                self.wrong("unknown job", (event.job,), f"{name} of a job that was never submitted")
+                self.report_impossible(
+                    "unknown job", (event.job,), f"{name} of a job that was never submitted"
+                )
             case _:
                 pass  # of a job from before the log begins
 
@@ -193,7 +197,9 @@ class PlayedLog:
 
     def _submit(self, job: Job) -> None:
         if job.id in self.jobs:
-            self.wrong("submitted twice", (job.id,), "a job of that name was submitted before")
+            self.report_impossible(
+                "submitted twice", (job.id,), "a job of that name was submitted before"
+            )
             return
         life = Life(job, self.now, self.line, counted=self.now)
         self.jobs[job.id] = self.active[job.id] = life
@@ -204,14 +210,16 @@ class PlayedLog:
     def _decide(self, decided: facts.Decided) -> None:  # noqa: C901, PLR0912 - in its order
         if decided.number <= self.number:
             text = f"decision {decided.number} after decision {self.number}"
-            self.wrong("decisions out of order", (), text)
+            self.report_impossible("decisions out of order", (), text)
         self.number, self.decided_at, self.wake_at = decided.number, self.now, decided.wake_at
         begin: list[tuple[Life, Allocation]] = []
         for name, to in decided.changes.items():
             life = self.active.get(name)
             if life is None:
                 if self.whole or name in self.jobs:
-                    self.wrong("devices without a job", (name,), "it has ended, or never was")
+                    self.report_impossible(
+                        "devices without a job", (name,), "it has ended, or never was"
+                    )
                 continue
             life.count_until(self.now)
             was = life.on
@@ -251,10 +259,12 @@ class PlayedLog:
     def _may_begin(self, life: Life) -> None:
         name, job = life.job.id, life.job
         if life.suspended:
-            self.wrong("starts while suspended", (name,), "it was suspended, and gets devices")
+            self.report_impossible(
+                "starts while suspended", (name,), "it was suspended, and gets devices"
+            )
         if awaited := self.awaited(life):
             text = f"it was to come after {', '.join(awaited)}"
-            self.wrong("starts before others", (name, *awaited), text)
+            self.report_impossible("starts before others", (name, *awaited), text)
         if job.max_parallel:
             beside = [
                 other.job.id
@@ -264,7 +274,7 @@ class PlayedLog:
             ]
             if len(beside) >= job.max_parallel:
                 text = f"{len(beside)} of {job.app} hold devices, {job.max_parallel} may"
-                self.wrong("too many at once", (name, *beside), text)
+                self.report_impossible("too many at once", (name, *beside), text)
 
     def _promise(self, life: Life, to: Allocation) -> None:
         for attempt in life.attempts.values():
@@ -316,16 +326,16 @@ class PlayedLog:
         name, attempt = life.job.id, life.attempts.get(number)
         if attempt is None:
             if self.whole:
-                self.wrong(
+                self.report_impossible(
                     "starts without devices", (name,), f"attempt {number} was never promised"
                 )
             return
         if attempt.started is not None:
-            self.wrong("starts twice", (name,), f"attempt {number} runs already")
+            self.report_impossible("starts twice", (name,), f"attempt {number} runs already")
             return
         if others := [a.number for a in life.attempts.values() if a.holds]:
             text = f"attempt {number} starts while attempt {others[0]} runs"
-            self.wrong("two attempts", (name,), text)
+            self.report_impossible("two attempts", (name,), text)
         attempt.started = self.now
         life.starts += 1
         if life.first_start is None:
@@ -338,7 +348,7 @@ class PlayedLog:
         if life.current == number:
             if not attempt.leaving:
                 text = f"attempt {number} stopped, and was not asked to"
-                self.wrong("stops by itself", (life.job.id,), text)
+                self.report_impossible("stops by itself", (life.job.id,), text)
             life.current = None
 
     def _leave(self, life: Life, number: int, outcome: str) -> None:
@@ -346,11 +356,13 @@ class PlayedLog:
         if attempt is None:
             if outcome and not life.outcome and self.whole:
                 text = f"attempt {number} ends, and was not there"
-                self.wrong("ends without an attempt", (life.job.id,), text)
+                self.report_impossible("ends without an attempt", (life.job.id,), text)
             return
         current = life.current == number
         if outcome == SUCCEEDED and attempt.started is None and self.whole:
-            self.wrong("ends before its start", (life.job.id,), f"attempt {number} never started")
+            self.report_impossible(
+                "ends before its start", (life.job.id,), f"attempt {number} never started"
+            )
         if current:
             life.current = None
         self.changed_at = self.now

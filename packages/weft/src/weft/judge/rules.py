@@ -102,7 +102,7 @@ def held_by(replay: PlayedLog, tenant: str, kind: str = "") -> float:
 
 def over_limit(replay: PlayedLog, job: Job) -> bool:
     """Return true if a job would take its tenant over its limit on every kind it could use."""
-    asks = replay.least(job) * job.demand.share
+    asks = replay.least_gpus(job) * job.demand.share
     known = limits(replay)
     limit = known.get((job.tenant, ""), inf)
     if held_by(replay, job.tenant) + asks > limit + 1e-6:
@@ -126,7 +126,7 @@ def fits_idle_devices(replay: PlayedLog, job: Job, kept: frozenset[Device]) -> b
         if not job.demand.kinds or node.kind in job.demand.kinds
     ):
         return True
-    return could_start(job, replay.least(job), replay.nodes, claims, kept)
+    return could_start(job, replay.least_gpus(job), replay.nodes, claims, kept)
 
 
 def _has_host(replay: PlayedLog, job: Job) -> bool:

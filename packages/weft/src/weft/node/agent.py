@@ -57,9 +57,9 @@ from weft.node.ranks.conversation import (
     RankConnection,
     RankListener,
     ask_to_exit,
+    attempt_outcome,
     first_code,
     tell_terms,
-    verdict,
 )
 from weft.node.ranks.frozen import FrozenRanks
 from weft.node.ranks.logs import RankLog
@@ -101,7 +101,7 @@ class Agent:
 
     def __init__(self, folder: Path, spec: AttemptSpec, run: Run | None) -> None:
         self._member = GangMember(folder, spec)
-        self.folder, self.spec = folder, self._member.settle()
+        self.folder, self.spec = folder, self._member.fill_local_fields()
         self.journal = Journal(folder, spec.notify)
         self._run_script = run
         self._select = selectors.DefaultSelector()
@@ -134,7 +134,7 @@ class Agent:
         try:
             self._held = hold_all(self.spec)
             self._listen()
-            address, self._port = self._member.meet()
+            address, self._port = self._member.wait_for_address()
             self.spec = replace(self.spec, master_addr=address)
             if (self.folder / STOP).exists():
                 self._end("stopped", "it was stopped before it started")
@@ -146,11 +146,11 @@ class Agent:
             return
         while self._ranks:
             self._turn()
-        self._measurer.end()
+        self._measurer.report_totals()
         self._metrics.write()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
-        outcome_and_reason = verdict(self._codes, self._left, asked, self._why, first)
+        outcome_and_reason = attempt_outcome(self._codes, self._left, asked, self._why, first)
         outcome, reason = self._resizer.released or outcome_and_reason
         if outcome == "failed" and not self._measurer.counts.samples:
             self._measurer.health.check_devices()
@@ -163,7 +163,7 @@ class Agent:
         for handle in self._held:
             os.close(handle)  # the next attempt may begin
         if self.spec.first_rank == 0:
-            self._time.keep()
+            self._time.save_used()
         code, final = first_code(self._codes), self._time.passed or self._terminal.idled
         full = outcome == "failed" and any(r.ran_out_of_memory() for r in self._logs.values())
         ended = {"outcome": outcome, "reason": reason, "lost": lost, "code": code, "final": final}
@@ -204,7 +204,7 @@ class Agent:
         plan = plan_command(self.spec, self._port, warm=self._run_script is not None)
         for local in range(plan.count):
             self._start_rank(local, plan)
-        self._resizer.begin([] if plan.alone else [*self._ranks])
+        self._resizer.set_first_ranks([] if plan.alone else [*self._ranks])
         return plan.warm
 
     def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
@@ -212,13 +212,13 @@ class Agent:
         self._enclosure.lift_memory_limit()
         self._start_rank(local, plan, spec, number, env)
 
-    def tell(self, number: int, message: FromAgent) -> None:
+    def send_to_rank(self, number: int, message: FromAgent) -> None:
         self._lines.send(number, message)
 
     def apply_spec(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
         """The attempt has these devices from now on; rank 0 gets its settings again."""
         self.spec, self._places, self._adjusted = spec, dict(places), None
-        self._enclosure.become(spec, self._ranks.values(), places)
+        self._enclosure.change_devices(spec, self._ranks.values(), places)
         self._measurer.health.forget_ranks()
         self._tell_terms()
 
@@ -344,7 +344,7 @@ class Agent:
             self._stop, self._resizer.stopping = grace_s, True
             self._kill_at = time.monotonic() + grace_s
             ask_to_exit([*self._lines], self._ranks, self.spec, grace_s)
-            self._sleeper.leave()
+            self._sleeper.end_sleep()
         self.journal.write("stopping", grace_s=grace_s)
 
     def _read(self, rank: Rank) -> None:
@@ -375,7 +375,7 @@ class Agent:
             self._select.unregister(rank.output)
         os.close(rank.output)
         code = os.waitstatus_to_exitcode(status)
-        self._terminal.end(code)
+        self._terminal.close_ended(code)
         del self._ranks[rank.number]
         self._lines.hear_last(rank.number)  # its last words may still be on the way
         if self._resizer.exited(rank.number, code):

@@ -44,9 +44,9 @@ class Journal:
             if time.monotonic() > until:
                 raise OSError(errno.ENOSPC, f"{event!r} cannot be written down")
             time.sleep(0.2)
-        self.poke()
+        self.wake_listener()
 
-    def poke(self) -> None:
+    def wake_listener(self) -> None:
         """Wake the listener."""
         if self._notify:
             with suppress(OSError):  # no listener now; the next one reads the file

@@ -52,7 +52,7 @@ class GangMember:
         """The folder in which agents leave what later attempts of the job are to know."""
         return Path(self._spec.common) if self._spec.common else self.job_folder
 
-    def settle(self) -> AttemptSpec:
+    def fill_local_fields(self) -> AttemptSpec:
         """Its request, with what only this node knows: its devices, its cores, its address."""
         spec = self._spec
         if not spec.part:
@@ -73,7 +73,7 @@ class GangMember:
         there = sorted(os.sched_getaffinity(0))
         return tuple(tuple(sorted({there[core % len(there)] for core in some})) for some in cores)
 
-    def meet(self) -> tuple[str, int]:
+    def wait_for_address(self) -> tuple[str, int]:
         """The address at which rank 0 listens; port 0 if the attempt is to stop before it began."""
         spec = self._spec
         if not spec.part:

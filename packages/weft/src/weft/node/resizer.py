@@ -45,7 +45,7 @@ class AgentPort(Protocol):
         """Start one more rank beside the others."""
         ...
 
-    def tell(self, number: int, message: FromAgent) -> None:
+    def send_to_rank(self, number: int, message: FromAgent) -> None:
         """Say something to a rank."""
         ...
 
@@ -100,7 +100,7 @@ class Resizer:
         """The rank of a process now; its number if it is none."""
         return self.members.index(number) if number in self.members else number
 
-    def begin(self, numbers: list[int]) -> None:
+    def set_first_ranks(self, numbers: list[int]) -> None:
         """The ranks that were started here, one for each device; none where a launcher has them."""
         self._own = numbers
         if not numbers:
@@ -239,14 +239,14 @@ class Resizer:
         """
         ours = {*self.members} & {*self._ranks}
         for number in ours:
-            self._agent.tell(number, Drop(epoch, why))
+            self._agent.send_to_rank(number, Drop(epoch, why))
         if ours and (self._form is None or self._form.epoch < epoch):
             self._journal.write("dropped", epoch=epoch, number=min(ours), reason=why)
 
     def _tell_form(self, form: GroupPlan) -> None:
         self._form, self._switched, self._adopted = form, float("inf"), False
         for number in self._ranks:
-            self._agent.tell(number, form)
+            self._agent.send_to_rank(number, form)
 
     def poll(self) -> None:
         """End ranks that are to be gone and are not, and settle when all of them are."""

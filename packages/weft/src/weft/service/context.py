@@ -178,7 +178,7 @@ Writer = Annotated[Caller, Depends(Who(_writer))]
 
 def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
     """A job that the caller may see; others are as unknown as those that never were."""
-    return service.driver.job(service.names.find(job_id, who))
+    return service.driver.job(service.names.resolve(job_id, who))
 
 
 def _service(request: Request) -> Context:
@@ -192,7 +192,7 @@ def _caller(request: Request, service: Context) -> Caller:
         names = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
         _check_local(*names, service.bound)
         return ANYBODY
-    caller = service.sessions.who(headers)
+    caller = service.sessions.caller_of(headers)
     if caller is not None:
         return caller
     if not headers.get("authorization", "").lower().startswith("bearer "):

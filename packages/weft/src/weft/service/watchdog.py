@@ -78,13 +78,13 @@ class Watchdog:
     def open(self, environment: Mapping[str, str] = os.environ) -> None:
         """Begin to look, and to tell systemd; from the event loop."""
         environment = dict(environment)  # as at our start: later changes are for other processes
-        tell(environment, "READY=1\nSTATUS=serving")
+        notify_systemd(environment, "READY=1\nSTATUS=serving")
         self._task = asyncio.create_task(self._beat(environment))
 
     async def close(self, environment: Mapping[str, str] = os.environ) -> None:
         """Say that we leave; nothing is said after that."""
         await end_task(self._task)
-        tell(environment, "STOPPING=1")
+        notify_systemd(environment, "STOPPING=1")
 
     async def _beat(self, environment: Mapping[str, str]) -> None:
         every_s = min(BEAT_S, watchdog_s(environment) / 2.0)
@@ -94,7 +94,7 @@ class Watchdog:
             await asyncio.sleep(every_s)
             self.late_s = max(time.monotonic() - began - every_s, 0.0)
             if self.alive:
-                tell(environment, "WATCHDOG=1")
+                notify_systemd(environment, "WATCHDOG=1")
             if self.ready != was_ready:
                 was_ready = not was_ready
                 bad = [
@@ -104,7 +104,7 @@ class Watchdog:
                 ]
                 status = "; ".join(bad).replace("\n", " ")[:500] or "serving"
                 log.log(logging.INFO if was_ready else logging.WARNING, "status: %s", status)
-                tell(environment, f"STATUS={status}")
+                notify_systemd(environment, f"STATUS={status}")
 
 
 def watchdog_s(environment: Mapping[str, str]) -> float:
@@ -114,7 +114,7 @@ def watchdog_s(environment: Mapping[str, str]) -> float:
     return int(text) / 1e6 if text.isdigit() and int(text) and meant else float("inf")
 
 
-def tell(environment: Mapping[str, str], message: str) -> None:
+def notify_systemd(environment: Mapping[str, str], message: str) -> None:
     """Send a message to the service manager, if it listens; a missed message is not an error."""
     address = environment.get(NOTIFY, "")
     if not address:

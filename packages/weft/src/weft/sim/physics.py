@@ -56,7 +56,7 @@ class Neighbours:
         self._fresh.discard(seq)
         del self._speed[seq]
 
-    def beside(self, seq: int) -> Sequence[Resident]:
+    def residents_beside(self, seq: int) -> Sequence[Resident]:
         """The jobs that share a device, or another place, with a job, in order of arrival."""
         others: dict[int, None] = {}
         for device in self._where(self._residents[seq]):
@@ -69,7 +69,7 @@ class Neighbours:
         stale, self._stale = self._stale, {}
         fresh, self._fresh = self._fresh, set()
         for seq in stale:
-            beside = self.beside(seq)
+            beside = self.residents_beside(seq)
             resident = self._residents[seq]
             speed = self._coupling.speed(resident, beside) if resident.on.gpus else 1.0
             if speed != self._speed[seq] or (seq in fresh and beside):
@@ -340,7 +340,7 @@ class Physics:
         for seq in self._on:
             job = self.trace.jobs[seq][0]
             at = self._first + seq
-            beside = self._neighbours.beside(at) if self._neighbours is not None else ()
+            beside = self._neighbours.residents_beside(at) if self._neighbours is not None else ()
             turns = [r.job for r in beside if r.on.sharing.discipline is not Discipline.PACED]
             pause = self.interruption(job, turns)
             self._base[seq] += self._rate[seq] * max(now - self._since[seq] - pause, 0.0)

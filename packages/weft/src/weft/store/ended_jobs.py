@@ -56,7 +56,7 @@ Transaction = Callable[[str], AbstractContextManager[None]]
 class SqlReader(Protocol):
     """Reads rows while another connection writes, from any thread."""
 
-    def ask(self, words: str, values: Any = ()) -> list[Any]: ...
+    def query(self, words: str, values: Any = ()) -> list[Any]: ...
 
 
 class Owner(Protocol):
@@ -91,7 +91,7 @@ class EndedTable:
             self._drop(jobs)
 
     def get(self, job: JobId) -> EndedJob | None:
-        rows = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        rows = self._reading.query(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*rows[0]) if rows else None
 
     def outcomes(self, jobs: Collection[JobId]) -> dict[JobId, str]:
@@ -101,7 +101,7 @@ class EndedTable:
             some = every[start : start + ASKED_AT_ONCE]
             marks = ", ".join("?" * len(some))
             known.update(
-                self._reading.ask(
+                self._reading.query(
                     f"SELECT job, outcome FROM ended_jobs WHERE job IN ({marks})",  # noqa: S608
                     some,
                 )
@@ -114,7 +114,7 @@ class EndedTable:
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
         )
         words += " AND app <> ''" if of.app else ""
-        rows = self._reading.ask(
+        rows = self._reading.query(
             f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
             f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",
             {**also, "after": after, "limit": limit},
@@ -122,14 +122,14 @@ class EndedTable:
         return [EndedJob(*row) for row in rows]
 
     def first_since(self, at: float) -> int | None:
-        rows = self._reading.ask(
+        rows = self._reading.query(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
         )
         return rows[0][0] if rows else None
 
     def ended_since(self, at: float, outcome: str, limit: int) -> list[EndedJob]:
-        rows = self._reading.ask(
+        rows = self._reading.query(
             # Not by the index of outcomes: that has all years, and this is about the last day.
             f"SELECT {COLUMNS} FROM ended_jobs WHERE ended >= ? AND outcome || '' = ?"  # noqa: S608
             " ORDER BY ended DESC, job DESC LIMIT ?",
@@ -139,27 +139,27 @@ class EndedTable:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Count ended jobs of each tenant and outcome."""
-        rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
+        rows = self._reading.query("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
-        return self._reading.ask(OLDEST, (NO_LIMIT if limit is None else limit,))
+        return self._reading.query(OLDEST, (NO_LIMIT if limit is None else limit,))
 
-    def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_name(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         values = {"name": name, "limit": limit, "tenant": tenant}
-        return [job for _, job in self._reading.ask(NAMED, values)][::-1]
+        return [job for _, job in self._reading.query(NAMED, values)][::-1]
 
-    def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_prefix(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._reading.ask(BEGINNING, values)]
+        return [job for (job,) in self._reading.query(BEGINNING, values)]
 
-    def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
+    def app_names(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         values = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [app for (app,) in self._reading.ask(APPS, values)]
+        return [app for (app,) in self._reading.query(APPS, values)]
 
     def of_app(self, app: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         values = {"app": app, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._reading.ask(OF_APP, values)]
+        return [job for (job,) in self._reading.query(OF_APP, values)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
@@ -168,7 +168,7 @@ class EndedTable:
         words = " AND ".join(
             f'"{name}" = :{name}' for name, held in also.items() if held is not None
         )
-        rows = self._reading.ask(
+        rows = self._reading.query(
             f"SELECT job FROM ended_jobs {'WHERE ' + words if words else ''}"  # noqa: S608
             " ORDER BY number DESC LIMIT :limit",
             {**also, "limit": limit},

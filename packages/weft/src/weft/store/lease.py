@@ -33,7 +33,7 @@ class Lease(NamedTuple):
     holder: str = ""
 
 
-def take(db: sqlite3.Connection, holder: str) -> int:
+def take_lease(db: sqlite3.Connection, holder: str) -> int:
     """The next token, as the owner of the log."""
     (token,) = db.execute(TAKE, (holder,)).fetchone()
     return int(token)
@@ -42,10 +42,10 @@ def take(db: sqlite3.Connection, holder: str) -> int:
 def check(db: sqlite3.Connection, token: int) -> None:
     """Raise Superseded unless `token` is the last that was taken; inside a transaction."""
     (last,) = db.execute("SELECT token FROM lease").fetchone()
-    compare(last, token)
+    check_token(last, token)
 
 
-def compare(last: int, token: int) -> None:
+def check_token(last: int, token: int) -> None:
     """Raise Superseded unless `token` is the last that was taken."""
     if last != token:
         raise Superseded(
@@ -54,7 +54,7 @@ def compare(last: int, token: int) -> None:
         )
 
 
-def beat(path: Path, token: int) -> None:
+def renew_lease(path: Path, token: int) -> None:
     """Say that the holder of `token` is well; nothing waits for the disk."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous=OFF")

@@ -38,14 +38,14 @@ class MemoryStore:
         kept = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
         return [*islice(kept, limit)]
 
-    def last(self) -> int:
+    def last_seq(self) -> int:
         return len(self._events)
 
     def set_aside(self, seq: int, why: str) -> None:
         """Pass over a row from now on."""
         self._aside[seq] = why
 
-    def aside(self) -> dict[int, str]:
+    def unreadable_rows(self) -> dict[int, str]:
         return dict(self._aside)
 
     def about_job(
@@ -58,23 +58,23 @@ class MemoryStore:
     def save(self, seq: int, snapshot: bytes) -> None:
         self._snapshot = (seq, snapshot)
 
-    def latest(self) -> tuple[int, bytes] | None:
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
         return self._snapshot
 
     def keep_base(self, seq: int, at: float, base: bytes) -> None:
         self._bases[seq] = (at, base)
 
-    def bases(self) -> list[tuple[int, float]]:
+    def list_bases(self) -> list[tuple[int, float]]:
         return [(seq, at) for seq, (at, _) in sorted(self._bases.items())]
 
-    def base(self) -> tuple[int, bytes] | None:
+    def latest_base(self) -> tuple[int, bytes] | None:
         return None if not self._cut else (self._cut, self._bases[self._cut][1])
 
     def compact(self, seq: int) -> None:
         self._cut = seq
         self._bases = {base: kept for base, kept in self._bases.items() if base >= seq}
 
-    def beat(self) -> None:
+    def renew_lease(self) -> None:
         """No other process can take it."""
 
     def close(self) -> None:

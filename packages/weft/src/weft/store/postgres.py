@@ -188,7 +188,7 @@ class Readers:
         for _ in range(READERS):
             self._idle.put(None)
 
-    def ask(self, words: str, values: Any = ()) -> list[Any]:
+    def query(self, words: str, values: Any = ()) -> list[Any]:
         """All rows of the answer; a session that broke meanwhile is opened again."""
         if not _in_a_loop():
             return self._ask(words, values, None)
@@ -324,7 +324,7 @@ class PostgresStore(SqlLog):
     def _begin(self) -> None:
         self._db.execute("BEGIN")
         (token,) = self._db.execute("SELECT token FROM lease FOR UPDATE").fetchone() or (0,)
-        lease.compare(token, self._token)
+        lease.check_token(token, self._token)
 
     def _roll_back(self) -> None:
         with suppress(psycopg.Error, StoreError):  # a session that breaks undoes what it began
@@ -355,9 +355,9 @@ class PostgresStore(SqlLog):
 
     def _compare(self, session: PostgresSession) -> None:
         (token,) = session.execute("SELECT token FROM lease").fetchone() or (0,)
-        lease.compare(token, self._token)
+        lease.check_token(token, self._token)
 
-    def beat(self) -> None:
+    def renew_lease(self) -> None:
         try:
             if self._beats is None or self._beats.broken:
                 self._beats = PostgresSession(self._address, durable=False)

@@ -135,7 +135,7 @@ class SqlLog(ABC):
         # A reader takes an empty answer for the end.
         return readable if readable or not rows else self.since(rows[-1][0], limit)
 
-    def last(self) -> int:
+    def last_seq(self) -> int:
         with self._lock:
             return self._last()
 
@@ -147,7 +147,7 @@ class SqlLog(ABC):
             self._db.execute(empty, (seq, why))
             self._db.execute("DELETE FROM events WHERE seq = ?", (seq,))
 
-    def aside(self) -> dict[int, str]:
+    def unreadable_rows(self) -> dict[int, str]:
         with self._lock:
             return dict(self._db.execute("SELECT seq, why FROM set_aside ORDER BY seq").fetchall())
 
@@ -163,7 +163,7 @@ class SqlLog(ABC):
         self, job: JobId, limit: int, until: float | None = None, without: Collection[type] = ()
     ) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
-        rows = lines_about(self._reading.ask, self.search, job, limit, until, without)
+        rows = lines_about(self._reading.query, self.search, job, limit, until, without)
         return [row for row in self._readable(rows) if names(row[2], job)]
 
     def _readable(self, rows: Iterable[tuple[int, str]]) -> Iterator[Row]:
@@ -221,7 +221,7 @@ class SqlLog(ABC):
             self._db.execute(KEEP_SNAPSHOT, (seq, snapshot))
             self._db.execute(DROP_SNAPSHOTS, (SNAPSHOTS_KEPT,))
 
-    def latest(self) -> tuple[int, bytes] | None:
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The snapshot with the highest number."""
         with self._lock:
             row = self._db.execute(
@@ -233,11 +233,11 @@ class SqlLog(ABC):
         with self._all_or_nothing("a base"):
             self._db.execute(KEEP_BASE, (seq, at, base))
 
-    def bases(self) -> list[tuple[int, float]]:
+    def list_bases(self) -> list[tuple[int, float]]:
         with self._lock:
             return [*self._db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()]
 
-    def base(self) -> tuple[int, bytes] | None:
+    def latest_base(self) -> tuple[int, bytes] | None:
         """Return the state that the log continues from; None if it has its beginning."""
         with self._lock:
             (seq,) = self._db.execute(BEGINS_AFTER).fetchone()
@@ -246,7 +246,7 @@ class SqlLog(ABC):
 
     def compact(self, seq: int) -> None:
         """Drop all events up to `seq`, a few at a time; where it stops the log can be read."""
-        if seq not in {base for base, _ in self.bases()}:
+        if seq not in {base for base, _ in self.list_bases()}:
             raise InvalidConfig(f"there is no base of event {seq} to cut the log at")
         with self._all_or_nothing("the cut"):
             self._db.execute("DELETE FROM bases WHERE seq < ?", (seq,))

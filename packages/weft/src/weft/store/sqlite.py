@@ -50,7 +50,7 @@ class SqliteReader:
         self._mine = _Mine()
         self._open: list[sqlite3.Connection] = []
 
-    def ask(self, words: str, values: Any = ()) -> list[Any]:
+    def query(self, words: str, values: Any = ()) -> list[Any]:
         try:
             return self._connection().execute(words, values).fetchall()
         except sqlite3.OperationalError:
@@ -91,7 +91,7 @@ class SqliteStore(SqlLog):
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
             written = self._open()
-            self._token = lease.take(self._db, holder)
+            self._token = lease.take_lease(self._db, holder)
             self._bring_up(written)
             self._reading = SqliteReader(self.path, self._db, self._lock)
             self.ended = EndedTable(self._reading, self._db, self._all_or_nothing)
@@ -144,9 +144,9 @@ class SqliteStore(SqlLog):
         with self._lock:
             self._db.execute("VACUUM")
 
-    def beat(self) -> None:
+    def renew_lease(self) -> None:
         try:
-            lease.beat(self.path, self._token)
+            lease.renew_lease(self.path, self._token)
         except sqlite3.Error as error:  # a full disk, such as appends meet as well
             raise StoreError(f"the lease was not renewed: {error}") from error
 

@@ -218,8 +218,8 @@ def test_a_job_that_left_before_the_one_it_waited_for_is_not_withdrawn_again() -
     known = Dependencies()
     known.add(Job(JobId("late"), after=After(ok=(JobId("first"),))), {JobId("first")}, {})
 
-    known.end(JobId("late"), finished=False)
-    known.end(JobId("first"), finished=False)
+    known.remove_ended(JobId("late"), finished=False)
+    known.remove_ended(JobId("first"), finished=False)
 
     assert known.in_vain == {}
 

@@ -34,7 +34,7 @@ class Story:
     def decide(self, **changes: Allocation | None) -> list[Action]:
         self.decisions += 1
         wanted = {JobId(job): to for job, to in changes.items()}
-        live = self.state.live.pick(wanted, self.state.table)
+        live = self.state.live.live_jobs(wanted, self.state.table)
         return self.fold(facts.Decided(self.decisions, wanted, live=live))
 
     def run(self, job: JobId, *gpus: int) -> None:
@@ -172,7 +172,7 @@ def test_what_is_under_way_survives_a_snapshot(story: Story) -> None:
 
     assert seen([*wishes_of(again)]) == [resize(B, 1, 1)]
     assert seen(again.fold(story.now, facts.Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
-    assert again.live.can(A, 1)
+    assert again.live.is_resizable(A, 1)
 
 
 def test_a_job_that_never_said_it_can_is_stopped(story: Story) -> None:

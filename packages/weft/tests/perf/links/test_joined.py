@@ -74,7 +74,7 @@ def test_a_job_goes_faster_once_the_other_left_the_link() -> None:
     jobs = [Job(JobId(n), demand=Demand(2), traffic=HALF) for n in ("a", "b")]
     trace = Trace("t", tuple((job, Truth(100.0)) for job in jobs))
     joined = JoinedLinks(RACKS)
-    physics = Physics(trace, Replay(0.0), coupling=joined, places=joined.places)
+    physics = Physics(trace, Replay(0.0), coupling=joined, places=joined.meeting_places)
     first, second = (held((f"v100-{i}", (0,)), (f"v100-{i + 2}", (0,))) for i in (0, 1))
 
     physics.start(0.0, jobs[0], first, "v100")

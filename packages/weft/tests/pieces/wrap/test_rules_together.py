@@ -21,7 +21,7 @@ def job(name: str, tenant: str = "vision", gpus: int = 1) -> Job:
 
 def running(rules: Quotas, *rounds: tuple[Job, ...], policy: str = "las") -> dict[str, float]:
     """GPUs of every tenant after some rounds of submissions."""
-    scheduler = Scheduler(build("policy", rules.around(PartSpec(policy))), CLUSTER)
+    scheduler = Scheduler(build("policy", rules.wrap_policy(PartSpec(policy))), CLUSTER)
     for at, jobs in enumerate(rounds):
         scheduler.step(10.0 * at, [Submitted(job) for job in jobs])
         scheduler.step(

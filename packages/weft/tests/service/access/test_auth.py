@@ -17,7 +17,7 @@ def test_a_token_is_known_after_a_restart_and_its_secret_is_nowhere_on_disk(tmp_
     path = tmp_path / "tokens.json"
     made, secret = TokenFile(path).create("admin", "", "ada")
 
-    assert TokenFile(path).who(secret) == Caller("admin", EVERY, "ada", token=made.id)
+    assert TokenFile(path).caller_by_secret(secret) == Caller("admin", EVERY, "ada", token=made.id)
     assert secret not in path.read_text()
     assert secret.removeprefix("weft_") not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -27,11 +27,11 @@ def test_a_wrong_or_revoked_token_is_nobodys() -> None:
     tokens = TokenFile(None)
     first, secret = tokens.create("admin", "", "")
 
-    assert tokens.who(secret + "x") is None
-    assert tokens.who("") is None
-    assert tokens.who("\ud800") is None
+    assert tokens.caller_by_secret(secret + "x") is None
+    assert tokens.caller_by_secret("") is None
+    assert tokens.caller_by_secret("\ud800") is None
     tokens.revoke(first.id)
-    assert tokens.who(secret) is None
+    assert tokens.caller_by_secret(secret) is None
     with pytest.raises(UnknownName):
         tokens.revoke(first.id)
 
@@ -101,13 +101,13 @@ def test_an_expired_token_is_nobodys_and_does_not_open_the_service() -> None:
     tokens = TokenFile(None, clock)
     tokens.create("admin", "", "")
     _, secret = tokens.create("user", "a", "ann", expires_s=60.0)
-    who = tokens.who(secret)
+    who = tokens.caller_by_secret(secret)
     assert who is not None
     assert tokens.seconds_left(who) == 60.0
 
     clock.now += 60.0
 
-    assert tokens.who(secret) is None
+    assert tokens.caller_by_secret(secret) is None
     assert not tokens.allows(who)
     assert len(tokens) == 2
 
@@ -133,10 +133,10 @@ def test_a_rotated_token_works_through_the_overlap_and_its_successor_lasts_as_lo
 
     assert (new.role, new.tenant, new.name, new.account) == ("user", "a", "ann", "acc")
     assert new.expires == clock.now + 1000.0
-    assert tokens.who(first) is not None
+    assert tokens.caller_by_secret(first) is not None
     clock.now += 10.0
-    assert tokens.who(first) is None
-    assert tokens.who(second) is not None
+    assert tokens.caller_by_secret(first) is None
+    assert tokens.caller_by_secret(second) is not None
 
 
 def test_an_overlap_never_makes_a_token_last_longer() -> None:
@@ -148,7 +148,7 @@ def test_an_overlap_never_makes_a_token_last_longer() -> None:
     tokens.rotate(old.id, 1000.0)
 
     clock.now += 5.0
-    assert tokens.who(secret) is None
+    assert tokens.caller_by_secret(secret) is None
 
 
 def test_without_an_overlap_the_old_token_is_gone_at_once() -> None:
@@ -157,5 +157,5 @@ def test_without_an_overlap_the_old_token_is_gone_at_once() -> None:
 
     _, second = tokens.rotate(old.id, 0.0)
 
-    assert tokens.who(first) is None
-    assert tokens.who(second) is not None
+    assert tokens.caller_by_secret(first) is None
+    assert tokens.caller_by_secret(second) is not None

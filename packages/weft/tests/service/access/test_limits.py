@@ -33,9 +33,9 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
     clock = Clock(100.0)
     buckets = Buckets(10.0, 5.0, clock)
 
-    first = [buckets.take("a") for _ in range(7)]
+    first = [buckets.wait_s("a") for _ in range(7)]
     clock.now += 0.15
-    later = [buckets.take("a") for _ in range(2)]
+    later = [buckets.wait_s("a") for _ in range(2)]
 
     assert first == [0.0] * 5 + [pytest.approx(0.1)] * 2
     assert later == [0.0, pytest.approx(0.05)]
@@ -45,29 +45,29 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
 def test_long_answers_count_as_several_requests() -> None:
     clock = Clock(100.0)
     buckets = Buckets(10.0, 5.0, clock)
-    buckets.take("a")
+    buckets.wait_s("a")
     buckets.charge("a", 13.0)
 
     clock.now += 0.9
-    early = buckets.take("a")
+    early = buckets.wait_s("a")
     clock.now += 0.2
 
     assert early > 0.0
-    assert buckets.take("a") == 0.0
+    assert buckets.wait_s("a") == 0.0
 
 
 def test_one_tenant_uses_up_nothing_of_anothers() -> None:
     buckets = Buckets(1.0, 2.0, Clock(100.0))
     for _ in range(50):
-        buckets.take("a")
+        buckets.wait_s("a")
 
-    assert buckets.take("b") == 0.0
+    assert buckets.wait_s("b") == 0.0
 
 
 def test_a_rate_of_nothing_is_no_limit() -> None:
     buckets = Buckets(0.0, 1.0, Clock(100.0))
 
-    assert {buckets.take("a") for _ in range(1000)} == {0.0}
+    assert {buckets.wait_s("a") for _ in range(1000)} == {0.0}
 
 
 def test_streams_are_counted_by_tenant_and_admins_are_not_limited() -> None:

@@ -26,7 +26,7 @@ def test_a_session_stands_for_its_token_also_after_a_restart(tmp_path: Path) -> 
 
     again = PageSessions(tmp_path / "sessions.json", tokens, clock)
 
-    assert sessions.who(headers) == again.who(headers) == who
+    assert sessions.caller_of(headers) == again.caller_of(headers) == who
     assert find_caller(again, tokens, headers) == who
 
 
@@ -35,7 +35,7 @@ def test_the_cookie_alone_is_not_enough(tmp_path: Path) -> None:
 
     forged = Headers({"cookie": headers["cookie"]})  # what a page of another site could send
 
-    assert sessions.who(forged) is None
+    assert sessions.caller_of(forged) is None
 
 
 def test_a_wrong_token_is_not_replaced_by_a_session(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_wrong_token_is_not_replaced_by_a_session(tmp_path: Path) -> None:
 
     both = Headers({**headers, "authorization": "Bearer weft_wrong"})
 
-    assert sessions.who(both) is None
+    assert sessions.caller_of(both) is None
 
 
 def test_a_session_ends_with_time_with_its_token_and_by_signing_out(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_a_session_ends_with_time_with_its_token_and_by_signing_out(tmp_path: Pa
     other = Headers({"cookie": f"{COOKIE}={sessions.begin(who)}", "x-weft-page": "1"})
 
     sessions.end(other)
-    assert sessions.who(other) is None
-    assert sessions.who(headers) == who
+    assert sessions.caller_of(other) is None
+    assert sessions.caller_of(headers) == who
     clock.now += LASTS_S
-    assert sessions.who(headers) is None
+    assert sessions.caller_of(headers) is None
     clock.now -= 1.0
     tokens.revoke(who.token)
-    assert sessions.who(headers) is None
+    assert sessions.caller_of(headers) is None
 
 
 def test_the_file_holds_no_secret(tmp_path: Path) -> None:

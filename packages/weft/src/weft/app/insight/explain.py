@@ -373,7 +373,7 @@ def _waits(present: Present, job: Job, why: Reason | None) -> str:
         return why.text
     about, here, table = present.policy.about, present.cluster.nodes, present.table
     waits = WaitExplainer(present.free(), here, about, about.name, present.now, table=table)
-    return waits.because(job).text
+    return waits.explain_wait(job).text
 
 
 def _blocks(free: Capacity) -> dict[str, int]:

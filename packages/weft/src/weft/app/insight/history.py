@@ -112,7 +112,7 @@ class ObservedSpeeds:
 def read_speeds(store: Store) -> ObservedSpeeds:
     """The speeds of the jobs of a service's log; a long log is read from its middle on."""
     speeds = ObservedSpeeds()
-    at = max(store.last() - MOST_EVENTS, 0)
+    at = max(store.last_seq() - MOST_EVENTS, 0)
     while rows := store.since(at, CHUNK):
         for seq, when, event in rows:
             at = seq

@@ -51,7 +51,7 @@ def why_never(scheduler: Scheduler) -> dict[JobId, str]:
     jobs = zip(state.table.jobs, find_kept_back(state.table), strict=True)
     return {
         job.id: reasons.get(job.id)
-        or (why_kept_back(job, state.table, parallel=bool(kept)) or waits.because(job)).text
+        or (why_kept_back(job, state.table, parallel=bool(kept)) or waits.explain_wait(job)).text
         for job, kept in jobs
         if job.id not in state.table.suspended
     }

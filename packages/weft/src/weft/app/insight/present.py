@@ -159,7 +159,7 @@ class Present:
             table.set(row, Column.SERVICE_SINCE, self.now)
         return replace(self, table=table)
 
-    def having(self, node: Node) -> Present:
+    def with_node(self, node: Node) -> Present:
         order = {known.id: i for i, known in enumerate(self.cluster.nodes)}
         return replace(self, cluster=self.cluster.having(node, order))
 

@@ -64,12 +64,12 @@ class WhatIfChanges:
         named = self.policy.text if self.policy else policy
         return f"{named}, {', '.join(what)}" if what else named
 
-    def around(self, policy: PartSpec, rules: Quotas) -> PartSpec:
+    def wrap_policy(self, policy: PartSpec, rules: Quotas) -> PartSpec:
         """The policy that decides then: `policy` is what a person named, `rules` what holds."""
         changed = replace(
             rules, limits={**rules.limits, **self.limits}, weights={**rules.weights, **self.weights}
         )
-        spec = changed.around(without_wrappers(self.policy or policy))
+        spec = changed.wrap_policy(without_wrappers(self.policy or policy))
         build("policy", spec)
         return spec
 
@@ -82,7 +82,7 @@ class WhatIfChanges:
         """A live state in which this is so."""
         there = replace(present, cluster=self.cluster(present.cluster))
         if self.policy or self.limits or self.weights:
-            there = replace(there, policy=live_policy(self.around(policy, rules)), memory=None)
+            there = replace(there, policy=live_policy(self.wrap_policy(policy, rules)), memory=None)
         for name, gpus in self.sizes.items():
             if JobId(name) not in there.table:
                 raise UnknownName(f"no job {name!r} runs or waits", hint="`weft jobs` lists them")
@@ -346,9 +346,9 @@ def what_if_in_file(
     decided = history.policy or read_spec("policy", UNTOLD)
     named, rules = without_wrappers(decided), Quotas.of(decided)
     variants = {
-        named.text: Variant(rules.around(named), machines),
+        named.text: Variant(rules.wrap_policy(named), machines),
         change.label(named.text): Variant(
-            change.around(named, rules), change.cluster(machines), change
+            change.wrap_policy(named, rules), change.cluster(machines), change
         ),
     }
     records = history.ledger.jobs.values()

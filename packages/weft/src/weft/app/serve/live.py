@@ -138,7 +138,7 @@ class Live:
             before = LiveSettings.read(folder)
         if before is None or before.lending != self._configured.lending:
             self.quotas = replace(self.quotas, **settings.lending)
-        build("policy", self.quotas.around(PartSpec("fifo")))
+        build("policy", self.quotas.wrap_policy(PartSpec("fifo")))
         self._cluster = Cluster(())
         self.users = find_users(settings.users)
         engine = build_engine(
@@ -151,20 +151,20 @@ class Live:
             why_apart=self._why_apart,
         )
         self.store = _open_store(settings)
-        if not self.store.last():
+        if not self.store.last_seq():
             policy = policy or _first_policy(settings.default, engine)
         elif before is not None and before.policy == self._configured.policy:
             policy = None  # what was changed live lasts until the configuration changes
         self.driver = Driver(
             engine,
             self.store,
-            policy=None if policy is None else self.quotas.around(policy),
+            policy=None if policy is None else self.quotas.wrap_policy(policy),
             knowledge=self._knowledge,
             seconds=seconds,
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
-        self.leading = Leading(self.store, self.driver.broken)
+        self.leading = Leading(self.store, self.driver.stop_if_failed)
         self._refits = Refits(self.driver)
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes(self._owner_of)
@@ -196,13 +196,13 @@ class Live:
         raise_file_limit()
         self.leading.open()
         try:
-            if self.settings.state is not None and not self.store.last():
+            if self.settings.state is not None and not self.store.last_seq():
                 refuse_beside_jobs(self.settings.state, "the log has no events")
             self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
             if self.settings.policy is not None:
                 check_machines(build("policy", self.settings.policy), self._cluster)
             await self.driver.open()
-            wanted = self.quotas.around(self.policy)
+            wanted = self.quotas.wrap_policy(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
             self._note_configuration()
@@ -289,11 +289,11 @@ class Live:
         """Decide by another policy from now on; `by` is who says so."""
         named = without_wrappers(read_spec("policy", policy))
         check_machines(build("policy", named), self.driver.node_list.whole)
-        await self.driver.set_policy(self.quotas.around(named), by)
+        await self.driver.set_policy(self.quotas.wrap_policy(named), by)
 
     async def set_quotas(self, quotas: Quotas, by: str = "", why: str = "") -> None:
         """Other rules for tenants from now on; on disk before they hold. `by` is who says so."""
-        spec = quotas.around(self.policy)
+        spec = quotas.wrap_policy(self.policy)
         build("policy", spec)
         if self.settings.state is not None:
             write_private(self.settings.state / QUOTA_FILE, asdict(quotas))

@@ -56,7 +56,7 @@ class Quotas:
             windows=dict(params.get(RESERVE, {}).get("windows", {})),
         )
 
-    def around(self, policy: PartSpec) -> PartSpec:
+    def wrap_policy(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
         names = ["skip_failing", "promise", "easy", "priority", "no_preempt"]

@@ -101,7 +101,7 @@ def wire(
         tick_s=about.every or TICK_S,
         free_moves=free_moves,
         coupling=world.coupling,
-        places=world.places,
+        places=world.meeting_places,
         terms=ChangeTerms(
             world.interruption,
             about.resume_s,

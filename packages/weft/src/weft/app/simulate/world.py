@@ -80,9 +80,9 @@ class World:
         return self.together if self.joined is None else self.joined
 
     @property
-    def places(self) -> Places | None:
+    def meeting_places(self) -> Places | None:
         """The places where jobs meet beside their devices."""
-        return None if self.joined is None else self.joined.places
+        return None if self.joined is None else self.joined.meeting_places
 
     def knowledge(self, predictor: Predictor, costs: ChangeCosts | None = None) -> Knowledge:
         """The knowledge of the scheduler when it begins."""

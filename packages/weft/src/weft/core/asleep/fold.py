@@ -19,11 +19,11 @@ def put_to_sleep(state: StateParts, row: int, rung: Rung) -> list[Action]:
     job, on = state.table.jobs[row].id, _give_back(state, row)
     attempt = int(state.table.get(row, Column.ATTEMPT))
     state.table.set(row, Column.STAGE, Stage.STOPPING)
-    leaves = state.live.leave(job, attempt, on)
+    leaves = state.live.ask_to_leave(job, attempt, on)
     assert leaves
     report = state.reports.get(job)
     gb = report.report.mem_gb if report is not None and report.attempt == attempt else None
-    return [state.asleep.fall(Sleeping(job, attempt, rung, on, 0.0, device_gb=gb or 0.0))]
+    return [state.asleep.ask_to_sleep(Sleeping(job, attempt, rung, on, 0.0, device_gb=gb or 0.0))]
 
 
 def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Action]:
@@ -34,7 +34,7 @@ def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Act
     table.set(row, Column.STAGE, Stage.STOPPING)
     state.releasing.leave(job, attempt, replace(event.on, slices=()))  # it holds no devices
     gb = event.on.sharing.gpu_mem_gb or 0.0
-    state.asleep.fall(Sleeping(job, attempt, Rung.FREEZE, event.on, now, device_gb=gb))
+    state.asleep.ask_to_sleep(Sleeping(job, attempt, Rung.FREEZE, event.on, now, device_gb=gb))
     return [Start(table.jobs[row], replace(event.on, sharing=EXCLUSIVE), attempt)]
 
 
@@ -47,7 +47,7 @@ def resume_sleep(state: StateParts, row: int) -> list[Action]:
         return []
     state.table.set(row, Column.STAGE, Stage.STOPPING)
     state.releasing.leave(job, sleeping.attempt, on)
-    return [state.asleep.fall(replace(sleeping, there=False, was=None))]
+    return [state.asleep.ask_to_sleep(replace(sleeping, there=False, was=None))]
 
 
 def deepen_sleep(state: StateParts, decided: Decided) -> list[Action]:
@@ -64,7 +64,7 @@ def _deepen(state: StateParts, job: JobId, rung: Rung) -> list[Action]:
         return stop_sleeper(state, job)
     state.releasing.leave(job, sleeping.attempt, sleeping.on)
     state.table.set(state.table.row(job), Column.STAGE, Stage.STOPPING)
-    return [state.asleep.fall(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
+    return [state.asleep.ask_to_sleep(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
 
 
 def resume(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> list[Action]:
@@ -118,7 +118,7 @@ def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
     table.meters_off(row, now)
     if table.allocations[row] is None:
         table.set(row, Column.STAGE, Stage.PENDING)
-    state.asleep.arrive(now, table.jobs[row], event.rung, event.took_s, event.host_gb)
+    state.asleep.mark_asleep(now, table.jobs[row], event.rung, event.took_s, event.host_gb)
     return [*state.releasing.left(job, attempt)]
 
 
@@ -128,7 +128,7 @@ def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action
     sleeping = state.asleep.find(job, attempt)
     if sleeping is None or sleeping.there or (job, attempt) not in state.releasing:
         return []
-    state.asleep.refuse(job)
+    state.asleep.mark_refused(job)
     row = table.row(job)
     if sleeping.was is not None:  # it sleeps on as it did
         state.asleep.sleepers[job] = replace(sleeping, there=True, rung=sleeping.was, was=None)

@@ -116,12 +116,12 @@ class Asleep:
         if job in table:
             self.savers.add(job)
 
-    def fall(self, sleeping: Sleeping) -> Sleep:
+    def ask_to_sleep(self, sleeping: Sleeping) -> Sleep:
         """An attempt is asked to sleep."""
         self.sleepers[sleeping.job] = sleeping
         return Sleep(sleeping.job, sleeping.attempt, sleeping.rung)
 
-    def arrive(self, now: float, job: Job, rung: Rung, took_s: float, host_gb: float) -> None:
+    def mark_asleep(self, now: float, job: Job, rung: Rung, took_s: float, host_gb: float) -> None:
         """Note that an attempt is asleep."""
         before = self.sleepers[job.id]
         gb = before.device_gb * before.on.gpus or host_gb
@@ -134,7 +134,7 @@ class Asleep:
         gb = before.device_gb * before.on.gpus or before.host_gb
         self.times.learn(job, before.node, before.rung, UP, gb, took_s)
 
-    def refuse(self, job: JobId) -> None:
+    def mark_refused(self, job: JobId) -> None:
         """An attempt could not be put to sleep that way; it is not tried again."""
         rung = self.sleepers.pop(job).rung
         self.unable[job] = (*self.unable.get(job, ()), rung)

@@ -57,7 +57,7 @@ class Dependencies:
                 group.why = explain_in_vain(other, finished=ended[other])
         return group
 
-    def end(self, job: JobId, *, finished: bool) -> None:
+    def remove_ended(self, job: JobId, *, finished: bool) -> None:
         """A job left: those that wait for it wait no more, or in vain."""
         self.in_vain.pop(job, None)
         group = self._group_of.pop(job, None)

@@ -91,15 +91,15 @@ class EndedJobs(Protocol):
         """The end, job and tenant of those that ended first; all without a limit."""
         ...
 
-    def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_name(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Return jobs by name, or by id without its tenant, newest last."""
         ...
 
-    def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_prefix(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Return jobs whose id begins so."""
         ...
 
-    def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
+    def app_names(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so, in their order."""
         ...
 
@@ -161,7 +161,7 @@ class EndedInMemory:
     def oldest(self, limit: int | None) -> list[tuple[float, JobId, str]]:
         return sorted((row.ended, row.job, row.tenant) for row in self._rows.values())[:limit]
 
-    def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_name(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         return self._ids(
             ended_job
             for ended_job in self._ordered()
@@ -169,7 +169,7 @@ class EndedInMemory:
             and tenant in (None, ended_job.tenant)
         )[-limit:]
 
-    def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+    def find_by_prefix(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         job_ids = self._ids(
             ended_job
             for ended_job in self._rows.values()
@@ -177,7 +177,7 @@ class EndedInMemory:
         )
         return sorted(job_ids)[:limit]
 
-    def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
+    def app_names(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         rows = (
             ended_job for ended_job in self._rows.values() if tenant in (None, ended_job.tenant)
         )

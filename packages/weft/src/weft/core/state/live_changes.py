@@ -47,24 +47,24 @@ class LiveChanges:
         self.able: dict[JobId, ResizableAttempt] = {}
         self.under_way: dict[JobId, PendingResize] = {}
 
-    def note(self, job: JobId, attempt: int, state_gb: float) -> None:
+    def add_resizable(self, job: JobId, attempt: int, state_gb: float) -> None:
         """An attempt can; told again it changes nothing."""
-        if not self.can(job, attempt):
+        if not self.is_resizable(job, attempt):
             self.able[job] = ResizableAttempt(job, attempt, 0, state_gb)
 
-    def can(self, job: JobId, attempt: int) -> bool:
+    def is_resizable(self, job: JobId, attempt: int) -> bool:
         """True if an attempt can change its devices as it trains."""
         able = self.able.get(job)
         return able is not None and able.attempt == attempt
 
-    def whole(self, job: JobId, on: Allocation) -> Allocation:
+    def all_held(self, job: JobId, on: Allocation) -> Allocation:
         """All that a job may hold, of which it is promised `on`."""
         resizing = self.under_way.get(job)
         if resizing is None:
             return on
         return resizing.holds if self._releasing.holds(job) else join(resizing.holds, on)
 
-    def pick(
+    def live_jobs(
         self,
         changes: Mapping[JobId, Allocation | None],
         table: JobTable,
@@ -78,11 +78,11 @@ class LiveChanges:
             row = table.row(job)
             if (was := table.allocations[row]) is None:
                 continue
-            held[job] = self.whole(job, was)
+            held[job] = self.all_held(job, was)
             runs = table.get(row, Column.STAGE) == Stage.RUNNING
             moves = to is not None and to.devices != was.devices and job not in restarts
             moves = moves and to is not None and was.same_way(to)
-            if moves and runs and self.can(job, int(table.get(row, Column.ATTEMPT))):
+            if moves and runs and self.is_resizable(job, int(table.get(row, Column.ATTEMPT))):
                 able.add(job)
         return pick_live(changes, held, able) if able else ()
 
@@ -105,7 +105,7 @@ class LiveChanges:
     ) -> tuple[Resize, list[Waits]]:
         job, was = table.jobs[row], table.allocations[row]
         assert was is not None
-        holds, before = self.whole(job.id, was), self.able[job.id]
+        holds, before = self.all_held(job.id, was), self.able[job.id]
         self.able[job.id] = able = replace(before, epoch=before.epoch + 1)
         self._releasing.drop(job.id)  # a change that it never got to
         free.take(to)
@@ -122,14 +122,14 @@ class LiveChanges:
         holds = self.under_way[resize.job.id].holds
         return [] if self._releasing.hold_resize(resize, holds) else [resize]
 
-    def change(self, job: Job, to: Allocation) -> list[Resize] | None:
+    def change_held_back(self, job: Job, to: Allocation) -> list[Resize] | None:
         """Other terms for a change that is held back; None if there is none."""
         resizing = self.under_way.get(job.id)
         if resizing is None or not self._releasing.drop(job.id):
             return None
         return self.ask(Resize(job, resizing.attempt, to, resizing.epoch))
 
-    def awaits(self, job: JobId, attempt: int, epoch: int) -> bool:
+    def is_answered(self, job: JobId, attempt: int, epoch: int) -> bool:
         """True if this answers the last change of a job."""
         resizing = self.under_way.get(job)
         return resizing is not None and (resizing.attempt, resizing.epoch) == (attempt, epoch)
@@ -143,9 +143,9 @@ class LiveChanges:
         table.meters_on(row, now, on.gpus * on.sharing.share)
         return [*self._releasing.gave(job)]
 
-    def leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
+    def ask_to_leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
         """An attempt is asked to go from all that it holds; False if no attempt runs."""
-        holds = self.whole(job, on)
+        holds = self.all_held(job, on)
         self.able.pop(job, None)
         resizing = self.under_way.pop(job, None) is not None
         if self._releasing.drop(job) and not resizing:
@@ -173,7 +173,7 @@ class LiveChanges:
             if resize.job.id in held:
                 self.ask(resize)
 
-    def wishes(self, table: JobTable) -> list[Resize]:
+    def pending_resizes(self, table: JobTable) -> list[Resize]:
         """Every change that was asked for and not answered yet."""
         asked = [
             resizing

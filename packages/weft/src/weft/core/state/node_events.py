@@ -19,7 +19,9 @@ def take_down(state: StateParts, now: float, node: NodeId) -> list[Action]:
     actions: list[Action] = []
     for row, on in enumerate(state.table.allocations):
         job = state.table.jobs[row].id
-        if on is not None and any(part.node == node for part in state.live.whole(job, on).slices):
+        if on is not None and any(
+            part.node == node for part in state.live.all_held(job, on).slices
+        ):
             actions += state.end_attempts(job)
             state.table.meters_off(row, now)
     for job, sleeping in [*state.asleep.sleepers.items()]:

@@ -129,10 +129,10 @@ class State:
                     self._reported(event)
                 case Resizable(job, attempt, state_gb):
                     if self.table.find_attempt(job, attempt) is not None:
-                        self.live.note(job, attempt, state_gb)
+                        self.live.add_resizable(job, attempt, state_gb)
                 case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
                     row = self.table.find_attempt(job, attempt)
-                    if row is None or not self.live.awaits(job, attempt, epoch):
+                    if row is None or not self.live.is_answered(job, attempt, epoch):
                         return []
                     if isinstance(event, Resized):
                         return self.live.finish(now, row, self.table)
@@ -319,7 +319,7 @@ class State:
         self.free.give(was)
         self.table.allocations[row] = None
         self.table.set(row, Column.HELD, 0.0)
-        leaves = self.live.leave(job, attempt, was)
+        leaves = self.live.ask_to_leave(job, attempt, was)
         self.table.set(row, Column.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
         return [Stop(job, attempt)] if leaves else []
 
@@ -341,7 +341,7 @@ class State:
         self.free.take(to)
         self.table.allocations[row] = to
         self.table.set(row, Column.HELD, to.gpus)
-        if (resizes := self.live.change(job, to)) is not None:
+        if (resizes := self.live.change_held_back(job, to)) is not None:
             return [*resizes]
         if self.releasing.holds(job.id):
             self.releasing.replace_start(job.id, to)
@@ -404,7 +404,7 @@ class State:
         table.remove(row)
         self.asleep.forget(job)
         self.reports.pop(job, None)
-        self.dependencies.end(job, finished=finished)
+        self.dependencies.remove_ended(job, finished=finished)
 
     def rebuild(self, cluster: Cluster) -> None:
         self.cluster = cluster

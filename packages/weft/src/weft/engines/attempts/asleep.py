@@ -22,7 +22,7 @@ from weft.core.errors import EngineError, NotRunningError
 from weft.core.model.job import JobId
 from weft.core.stops import PROBE, Rung
 from weft.engines.attempts.rounds import AttemptLoop, Key
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.watch import wake_agent
 from weft.engines.machine.devices import LocalMachine
 from weft.frozen import frozen
 from weft.wire.attempt import CHANGE, RESIZE, SPEC, AttemptSpec, read_json
@@ -81,7 +81,7 @@ class SleepsByAgent(ABC):
 
     async def _send_request(self, folder: Path) -> None:
         """Have an agent read what was written for it."""
-        await asyncio.to_thread(nudge, folder)
+        await asyncio.to_thread(wake_agent, folder)
 
     def _parts(self, key: Key) -> list[SleepingAttempt]:
         """The parts of an attempt that may sleep; none if it does not run."""
@@ -234,7 +234,7 @@ def end_probes(folder: Path) -> bool:
     if request is not None and PROBE in request.wanted:
         wanted = {who: state for who, state in request.wanted.items() if who != PROBE}
         write_request(folder, replace(request, number=time.time_ns(), wanted=wanted))
-        nudge(folder)
+        wake_agent(folder)
     return request is not None and bool(request.wanted)
 
 

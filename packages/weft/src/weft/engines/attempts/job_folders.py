@@ -141,7 +141,7 @@ class Recalled:
     group: Path | None
 
 
-def recall(folder: Path, groups: str = "") -> Recalled:
+def read_attempt(folder: Path, groups: str = "") -> Recalled:
     """Read the attempt in `folder`, where groups are in one called `groups`.
 
     WireError or OSError if its files are not as they were left.

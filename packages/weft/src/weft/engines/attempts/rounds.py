@@ -92,7 +92,7 @@ class Monitored(Protocol):
         """True if an agent's log was not read to its end."""
         ...
 
-    def news(self, now: float) -> Iterable[Event]:
+    def poll_events(self, now: float) -> Iterable[Event]:
         """New events of it; afterwards it may be over. Raises what is wrong with it."""
         ...
 
@@ -161,7 +161,7 @@ def _read_news(attempt: Monitored, now: float) -> tuple[list[Event], Exception |
     """News of one attempt, and what is wrong with it: anything may be."""
     events: list[Event] = []
     try:
-        for event in attempt.news(now):
+        for event in attempt.poll_events(now):
             events.append(event)  # noqa: PERF402 - those before an error count
     except Exception as error:
         return events, error

@@ -199,7 +199,7 @@ def ask_to_stop(folder: Path, grace_s: float) -> bool:
         write_whole(folder / STOP, {"grace_s": grace_s})
     if revoke(folder):
         return True
-    nudge(folder)
+    wake_agent(folder)
     return False
 
 
@@ -217,7 +217,7 @@ def revoke(folder: Path) -> bool:
     return put_claim(fresh, folder)
 
 
-def nudge(folder: Path) -> None:
+def wake_agent(folder: Path) -> None:
     """Make an agent look for requests at once; it would within half a second anyway."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(0.2)

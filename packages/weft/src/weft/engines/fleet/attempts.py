@@ -174,10 +174,10 @@ class RunningAttempt:
     def has_unread_log(self) -> bool:
         return any(part.log.more for part in self.watch.parts if not part.over)
 
-    def news(self, now: float) -> Iterable[Event]:
+    def poll_events(self, now: float) -> Iterable[Event]:
         return self.watch.read(now)
 
-    def ask(self, grace_s: float, now: float) -> None:
+    def note_stop_request(self, grace_s: float, now: float) -> None:
         """Note that it has been asked to stop within `grace_s`."""
         self.deadline = min(self.deadline, now + grace_s + OVERDUE_S)
 
@@ -221,11 +221,11 @@ def next_step(
     ask = watch.broken and run.deadline == inf
     if ask:
         watch.note_failure()
-        run.ask(PEERS_GRACE_S, now)
+        run.note_stop_request(PEERS_GRACE_S, now)
     if watch.over:
         run._over = min(run._over, now)
     given_up = any(part.abandoned for part in watch.parts)
-    last_word = watch.near and not given_up
+    last_word = watch.on_this_machine and not given_up
     left_behind = watch.over and not gone and (given_up or now - run._over > LINGER_S)
     cancel = (left_behind or now > run.deadline) and not gone and now - run._cancelled > AGAIN_S
     if cancel:
@@ -243,17 +243,17 @@ def _weigh(run: RunningAttempt, gang: Gang, seen: AttemptObservation | None, now
     watch, key = run.watch, gang.key
     if seen is not None and seen.phase is AttemptPhase.LOST:
         nodes = seen.nodes or tuple(watched.part.node for watched in watch.of_gang(gang))
-        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down", of=gang)
+        watch.mark_lost(nodes, seen.reason or f"{', '.join(nodes)} went down", of=gang)
     if seen is None or seen.phase in (AttemptPhase.ENDED, AttemptPhase.LOST):
-        if now - run._gone.setdefault(key, now) > (0.0 if watch.near else LAG_S):
+        if now - run._gone.setdefault(key, now) > (0.0 if watch.on_this_machine else LAG_S):
             _give_up_silent(run.key, watch.of_gang(gang), seen)
         return True
     run._gone.pop(key, None)
     if key == run.key:
         run.waiting = seen.reason if seen.phase is AttemptPhase.PENDING else ""
     if seen.nodes:
-        watch.lose(seen.nodes, seen.reason or f"{', '.join(seen.nodes)} went down")
-    if seen.phase is AttemptPhase.RUNNING and not watch.near:
+        watch.mark_lost(seen.nodes, seen.reason or f"{', '.join(seen.nodes)} went down")
+    if seen.phase is AttemptPhase.RUNNING and not watch.on_this_machine:
         _look_for_signs(run.key, watch.of_gang(gang), now, run._ran.setdefault(key, now))
     return False
 
@@ -265,13 +265,13 @@ def _give_up_silent(key: Key, parts: Iterable[PartWatch], seen: AttemptObservati
         why += f" (exit code {seen.code})" if seen.code > 0 else f" (signal {-seen.code})"
     for watched in parts:
         what = "died" if watched.claimed else "did not come up"
-        watched.lose(key, f"its agent on {watched.part.node} {what}{why}"[:LONGEST_TEXT])
+        watched.mark_lost(key, f"its agent on {watched.part.node} {what}{why}"[:LONGEST_TEXT])
 
 
 def _look_for_signs(key: Key, parts: Iterable[PartWatch], now: float, ran: float) -> None:
     for watched in parts:
         agent = f"its agent on {watched.part.node}"
         if not watched.claimed and now - ran > CLAIM_S:
-            watched.lose(key, f"{agent} did not come up within {CLAIM_S:g} s")
+            watched.mark_lost(key, f"{agent} did not come up within {CLAIM_S:g} s")
         elif watched.claimed and now - watched.heard > SILENT_S:
-            watched.lose(key, f"no heartbeat from {agent} for {SILENT_S:g} s")
+            watched.mark_lost(key, f"no heartbeat from {agent} for {SILENT_S:g} s")

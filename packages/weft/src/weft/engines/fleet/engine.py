@@ -42,11 +42,11 @@ from weft.engines.fleet.port import Channel, ControllerUnreachable, Gang, Key, M
 from weft.engines.fleet.requests import (
     AttemptSite,
     ask_to_stop,
-    find_owner,
     make_gang,
     make_specs,
     open_gang,
     prepare,
+    service_id,
     write_terms,
 )
 from weft.engines.fleet.resizing import GangChanges
@@ -151,7 +151,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was reported; none of those on other machines."""
         run = self._loop.watched.get((job, attempt))
-        return run.watch.parts[0].pids if run is not None and run.watch.near else {}
+        return run.watch.parts[0].pids if run is not None and run.watch.on_this_machine else {}
 
     @property
     def sees(self) -> Sees:
@@ -170,7 +170,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
         while not self._opened:
             end_if_asked()
             try:
-                await self._manager.open(find_owner(self.state))
+                await self._manager.open(service_id(self.state))
                 self._loop.note_machines(await self._manager.nodes(), tell=False)
                 self._opened = True
             except ControllerUnreachable as error:
@@ -235,7 +235,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
 
     def _end_run(self, run: RunningAttempt) -> None:
         run.asked = run.silent = True
-        run.ask(0.0, time.monotonic())
+        run.note_stop_request(0.0, time.monotonic())
         try:
             ask_to_stop(run.watch.gang, 0.0)
         except (OSError, WireError) as error:  # the manager ends it when its time is over
@@ -264,7 +264,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
         """Take down what an attempt from before a restart has of its nodes."""
         try:
             for gang in run.gangs:
-                self._cores.recall(gang, self._site())
+                self._cores.note_recovered(gang, self._site())
         except (OSError, WireError) as error:
             log.warning("job=%s attempt=%d has lost its description: %s", *run.key, error)
 
@@ -294,7 +294,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
         elif run.submitting or run.watch.started:
             return
         run.submitting, run.submitted = True, None
-        if run.watch.near:
+        if run.watch.on_this_machine:
             await self._submit(run)
         else:
             self._loop.spawn(self._submit(run))
@@ -331,11 +331,11 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
                 log.warning("job=%s attempt=%d waits: %s", *gang.key, error.what)
                 await asyncio.sleep(AGAIN_S)
             except WeftError as error:
-                if run.watch.near:
-                    self._loop.end(run, ())
+                if run.watch.on_this_machine:
+                    self._loop.drop_attempt(run, ())
                     raise
                 lost = isinstance(error, EngineError)  # not the job's doing
-                self._loop.end(run, [StartFailed(*gang.key, str(error), lost=lost)])
+                self._loop.drop_attempt(run, [StartFailed(*gang.key, str(error), lost=lost)])
                 return
             else:
                 break
@@ -343,7 +343,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
         run.submitted = time.monotonic()
         if run.asked:  # while it was on its way
             await self._loop.cancel(run)
-        self._loop.hurry()
+        self._loop.poll_soon()
 
     @property
     def node_checks(self) -> NodeChecks:
@@ -381,8 +381,8 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
             self._queue.put_nowait(Stopped(job, attempt))
             return
         run.asked = run.asked or not run.watch.broken
-        run.ask(grace_s, time.monotonic())
-        await self._loop.ask(run, grace_s)
+        run.note_stop_request(grace_s, time.monotonic())
+        await self._loop.request_stop(run, grace_s)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
         run = self._loop.watched.get((job, attempt))
@@ -402,7 +402,7 @@ class FleetEngine(SleepsOnNodes, NoMemoryWaits):
         run = self._loop.watched.get((job.id, attempt))
         if run is None:
             raise EngineError(f"attempt {attempt} of job {job.id!r} does not run")
-        await self._changes.ask(run, job, to, epoch)
+        await self._changes.begin_or_replace(run, job, to, epoch)
         self._loop.read_soon()
 
     def _site(self) -> AttemptSite:

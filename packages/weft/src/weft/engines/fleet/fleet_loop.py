@@ -159,16 +159,16 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
         }
         step = next_step(run, self._seen.get(key), heard=heard, now=now, more=more)
         if step.ask:
-            await self.ask(run, PEERS_GRACE_S)
+            await self.request_stop(run, PEERS_GRACE_S)
         if step.cancel:
             await self.cancel(run)
         if step.hurry:
             self._hurry.set()
         if step.tell:
-            if run.watch.near and run.watch.spoilt:
+            if run.watch.on_this_machine and run.watch.given_up:
                 folder = run.watch.parts[0].part.folder
                 await self.run(lambda: set_aside(self.root, folder))
-            self.end(run, run.watch.verdict(asked=run.asked))
+            self.drop_attempt(run, run.watch.end_events(asked=run.asked))
             return
         if self.bring_on is not None:
             await self.bring_on(run, now)
@@ -176,7 +176,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
             run.pending = run.waiting
             self.told(Noticed(*key, "info", f"{self.what} has not started it yet: {run.waiting}"))
 
-    async def ask(self, run: RunningAttempt, grace_s: float) -> None:
+    async def request_stop(self, run: RunningAttempt, grace_s: float) -> None:
         """Leave a request to leave for its agents."""
         gang = run.watch.gang
         if await self.ask_parts(run, gang, grace_s):
@@ -193,9 +193,9 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
             await self.channel.send(asked.files)
         except (OSError, WireError) as error:
             machine_wide = isinstance(error, OSError) and error.errno in MACHINE_WIDE
-            if not run.watch.near or machine_wide:
+            if not run.watch.on_this_machine or machine_wide:
                 raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
-            run.watch.spoil(str(error))
+            run.watch.give_up(str(error))
             return False
         for folder in asked.unclaimed:  # no agent will come, so there is nothing to stop gracefully
             run.watch.revoke(folder)
@@ -221,7 +221,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
         seen = self._seen.get(key)
         return seen is None or seen.phase in (AttemptPhase.ENDED, AttemptPhase.LOST)
 
-    def end(self, run: RunningAttempt, events: Sequence[Event]) -> None:
+    def drop_attempt(self, run: RunningAttempt, events: Sequence[Event]) -> None:
         """Report nothing more of an attempt that is over."""
         key = run.key
         if self.watched.get(key) is not run:
@@ -236,7 +236,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
 
     # ---- to the manager
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Ask the manager as soon as may be."""
         self._hurry.set()
 
@@ -279,7 +279,7 @@ class FleetLoop(AttemptLoop[RunningAttempt]):
             if new is None or new.health is NodeHealth.DOWN:
                 why = "it is not there any more" if new is None else new.reason
                 for run in self.watched.values():
-                    run.watch.lose((name,), f"node {name} is down: {why}")
+                    run.watch.mark_lost((name,), f"node {name} is down: {why}")
             if (
                 tell
                 and old.health is NodeHealth.UP

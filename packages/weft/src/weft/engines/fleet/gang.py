@@ -123,7 +123,7 @@ class PartWatch:
             self._beat, self.heard = beat, now
         return ""
 
-    def lose(self, key: Key, why: str, *, node_lost: bool = False) -> None:
+    def mark_lost(self, key: Key, why: str, *, node_lost: bool = False) -> None:
         """Give it up, unless it had said its last word: that may have been all it had to say."""
         if self.over:
             return
@@ -134,7 +134,7 @@ class PartWatch:
         else:
             self.lost, self.node_lost = why, node_lost
 
-    def spoil(self, key: Key, why: str) -> None:
+    def give_up(self, key: Key, why: str) -> None:
         """Give it up for what is in its folder."""
         self.abandoned = self.spoilt = True
         self.end = Failed(*key, f"quarantined: {why}")
@@ -199,20 +199,20 @@ class GangWatch:
         return replace(self._first, parts=tuple(watch.part for watch in self.parts))
 
     @property
-    def near(self) -> bool:
+    def on_this_machine(self) -> bool:
         """True if it runs on this machine."""
         return self.parts[0].agent is not None
 
     @property
-    def spoilt(self) -> bool:
+    def given_up(self) -> bool:
         """True if it was given up for what is in its folders."""
         return any(watch.spoilt for watch in self.parts)
 
-    def spoil(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         """Give it up for what is in its folders."""
         for watch in self.parts:
             if not watch.over:
-                watch.spoil(self.gang.key, why)
+                watch.give_up(self.gang.key, why)
 
     @property
     def members(self) -> list[PartWatch]:
@@ -245,7 +245,7 @@ class GangWatch:
             if leaving and watch.part.folder not in stay:
                 watch.released = True
 
-    def settle(self, roster: Roster) -> None:
+    def adopt_roster(self, roster: Roster) -> None:
         """Go on with the parts of a change that was answered."""
         self.roster = roster
         by_folder = {watch.part.folder: watch for watch in self.parts}
@@ -298,10 +298,10 @@ class GangWatch:
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in MACHINE_WIDE:
                     raise
-                watch.spoil(self.gang.key, str(error))
+                watch.give_up(self.gang.key, str(error))
             else:
                 if gone and not watch.log.more:  # what it wrote before was read after that
-                    watch.lose(self.gang.key, gone)
+                    watch.mark_lost(self.gang.key, gone)
         events, self._unsaid = self._unsaid, []
         return [*self._begin(), *events]
 
@@ -334,13 +334,13 @@ class GangWatch:
 
     # ---- its end
 
-    def lose(self, nodes: Collection[NodeId], why: str, of: Gang | None = None) -> None:
+    def mark_lost(self, nodes: Collection[NodeId], why: str, of: Gang | None = None) -> None:
         """These nodes are gone, and the parts on them; only those of a gang where one is given."""
         for watch in self.parts if of is None else self.of_gang(of):
             if watch.part.node in nodes:
                 if not watch.joining:
                     self._went_down = self._went_down or why
-                watch.lose(self.gang.key, why, node_lost=True)
+                watch.mark_lost(self.gang.key, why, node_lost=True)
 
     def revoke(self, folder: Path) -> None:
         """No agent ever took the part in this folder, nor will: it has stopped there."""
@@ -352,7 +352,7 @@ class GangWatch:
         """Note that it fell apart before anyone asked it to stop: that is how it ended."""
         self._failed_first = True
 
-    def verdict(self, *, asked: bool) -> list[Event]:
+    def end_events(self, *, asked: bool) -> list[Event]:
         """The end of an attempt that is over; `asked` says that it was to stop."""
         job, attempt = self.gang.key
         if asked and not self._failed_first:

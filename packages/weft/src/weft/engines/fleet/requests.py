@@ -18,7 +18,7 @@ from weft.core.plan.about import Controls
 from weft.engines.attempts.job_folders import mark_of
 from weft.engines.attempts.request import adjustment, common_spec
 from weft.engines.attempts.watch import ask_to_stop as ask_agent_to_stop
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.watch import wake_agent
 from weft.engines.fleet.port import Abilities, AttemptPart, Gang, Machine
 from weft.engines.machine.host_part import HostPart, HostRequest, host_part, read_asked
 from weft.engines.machine.users import give_folder, make_folder
@@ -204,7 +204,7 @@ class AskedToStop:
     unclaimed: tuple[Path, ...]
 
 
-def find_owner(root: Path) -> str:
+def service_id(root: Path) -> str:
     """12 hex digits of this service's own, which stay for as long as its state folder is there."""
     file = root / OWNER
     try:
@@ -308,6 +308,6 @@ def write_terms(
             want_coordinator(site.root, part.node, to.sharing.discipline)
         asked = adjustment(to, str(to.sharing.discipline), coordinator, own)
         write_whole(part.folder / ADJUST, asked)
-        nudge(part.folder)
+        wake_agent(part.folder)
         files.append(part.folder / ADJUST)
     return files

@@ -21,7 +21,7 @@ from weft.base.errors import WireError
 from weft.core.errors import EngineError, WeftError
 from weft.core.events.event import Resized, ResizeFailed
 from weft.core.model.job import Allocation, Job
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.watch import wake_agent
 from weft.engines.fleet.attempts import ChangeInProgress, ResizeStep, RunningAttempt
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.port import AttemptPart, ControllerUnreachable, Gang, Key
@@ -77,7 +77,9 @@ class GangChanges:
 
     # ---- requests
 
-    async def ask(self, run: RunningAttempt, job: Job, to: Allocation, epoch: int) -> None:
+    async def begin_or_replace(
+        self, run: RunningAttempt, job: Job, to: Allocation, epoch: int
+    ) -> None:
         """Begin a change, or have it take the place of the one that is under way."""
         answer = run.watch.roster.answer
         if run.changing is not None:
@@ -208,7 +210,7 @@ class GangChanges:
             else:
                 run.joined[gang.key] = time.monotonic()
                 break
-        self.loop.hurry()
+        self.loop.poll_soon()
 
     def _refuse(self, run: RunningAttempt, changing: ChangeInProgress, gang: Gang) -> None:
         """Refuse a change; nothing is submitted, unless a service before us did."""
@@ -294,7 +296,7 @@ class GangChanges:
             return
         if await self.loop.ask_parts(run, gang, 0.0) or not first:
             await self.loop.cancel_gang(gang.key)
-        self.loop.hurry()
+        self.loop.poll_soon()
 
     async def _end_leavers(
         self, run: RunningAttempt, changing: ChangeInProgress, now: float
@@ -302,7 +304,7 @@ class GangChanges:
         """End parts that a manager still has though they left a while ago."""
         if changing.ended == float("-inf"):
             changing.ended = now
-        self.loop.hurry()
+        self.loop.poll_soon()
         if now - changing.ended > 2 * AGAIN_S:
             changing.ended = now
             for gang in find_emptied(run.watch.roster):
@@ -346,7 +348,7 @@ class GangChanges:
     async def _close(self, run: RunningAttempt, roster: Roster, answer: Mapping[str, Any]) -> None:
         folder = folder_of(self.loop.root, *run.key)
         await asyncio.to_thread(save_roster, folder, roster)
-        run.watch.settle(roster)
+        run.watch.adopt_roster(roster)
         run.changing = None
         if answer:
             self._tell(run, answer)
@@ -380,7 +382,7 @@ class GangChanges:
             for part in change.parts:
                 cores = AttemptSpec.read(part.folder / SPEC).cores
                 write_whole(part.folder / ADJUST, {**change.terms, "cores": cores})
-                nudge(part.folder)
+                wake_agent(part.folder)
             return [part.folder / ADJUST for part in change.parts]
 
         await self._send(write)
@@ -389,7 +391,7 @@ class GangChanges:
         def write() -> list[Path]:
             for part in parts:
                 write_whole(part.folder / CHANGE, dict(request))
-                nudge(part.folder)
+                wake_agent(part.folder)
             return [part.folder / CHANGE for part in parts]
 
         await self._send(write)

@@ -16,7 +16,7 @@ from pathlib import Path
 from weft.base.errors import WireError
 from weft.core.model.job import JobId
 from weft.core.protocols import Way
-from weft.engines.attempts.watch import nudge
+from weft.engines.attempts.watch import wake_agent
 from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.port import AttemptPart
 from weft.wire.attempt import read_json, write_whole
@@ -51,7 +51,7 @@ class FleetSessions:
         if run is None or not run.watch.started:
             return None
         wish = f"port {to}" if isinstance(to, int) else to
-        if run.watch.near:
+        if run.watch.on_this_machine:
             here = run.watch.parts[0]
             inside = await find_inside(here.part.folder, wish, [*here.pids.values()])
             return None if isinstance(inside, str) else inside
@@ -82,7 +82,7 @@ class FleetSessions:
         request = {"secret": secret, "address": self.loop.machines[part.node].address}
         await asyncio.to_thread(write_whole, part.folder / REQUEST, request)
         await self.loop.channel.send([part.folder / REQUEST])
-        await asyncio.to_thread(nudge, part.folder)
+        await asyncio.to_thread(wake_agent, part.folder)
         until = time.monotonic() + OPENING_S
         while time.monotonic() < until:
             with suppress(WireError, KeyError, TypeError, ValueError):

@@ -67,7 +67,7 @@ class WeftJobs:
         body = {"status": {**status, **emptied}}
         await self._ask(job, lambda api, path: api.merge(f"{path}/status", body))
 
-    async def tell(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
+    async def post_event(self, job: JobObject, reason: str, text: str, *, warning: bool) -> None:
         """An event, whose name is made of what it tells: a second one is refused."""
         event = event_on(_reference(job), reason, text, warning=warning)
         path = events_path(job.namespace)

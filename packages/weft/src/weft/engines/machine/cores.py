@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from weft.core.model.job import Allocation, NodeId, Slice
-from weft.engines.attempts.job_folders import recall
+from weft.engines.attempts.job_folders import read_attempt
 from weft.engines.fleet.port import AttemptPart, Gang, Key
 from weft.engines.fleet.requests import AttemptSite, Cores, part_of_host
 from weft.engines.machine.devices import split_cores
@@ -36,7 +36,7 @@ class CorePool:
         near = [core for device in devices for core in of_devices[device]]
         ranks = max(len(devices), 1)
         if shares_host(on) and not part.asked:
-            self.note(who, near, part.cpus * on.sharing.share)
+            self.set_cores(who, near, part.cpus * on.sharing.share)
             return split_cores(near, ranks)
         return self.take(who, part.cpus, near, ranks)
 
@@ -54,10 +54,10 @@ class CorePool:
             self.cores, key=lambda core: (round(load[core], 6) >= 1.0, core not in near, load[core])
         )
         chosen = tuple(sorted(order[:count]))
-        self.note(who, chosen, cpus)
+        self.set_cores(who, chosen, cpus)
         return split_cores(chosen, ranks)
 
-    def note(self, who: Hashable, cores: Sequence[int], cpus: float) -> None:
+    def set_cores(self, who: Hashable, cores: Sequence[int], cpus: float) -> None:
         """Take down what an attempt has, for instance since before a restart."""
         self._taken[who] = tuple(cores), cpus
 
@@ -102,12 +102,12 @@ class CorePools:
         for pool in self._pools.values():
             pool.give(key)
 
-    def recall(self, gang: Gang, site: AttemptSite) -> None:
+    def note_recovered(self, gang: Gang, site: AttemptSite) -> None:
         """Take down what an attempt has had since before a restart."""
         for part in gang.parts:
-            had = recall(part.folder)
+            had = read_attempt(part.folder)
             if had.cores and part.node in site.machines:
-                self._pool(part.node, site).note(gang.key, had.cores, had.spec.cpus)
+                self._pool(part.node, site).set_cores(gang.key, had.cores, had.spec.cpus)
 
     def _take(self, key: Key, part: AttemptPart, cpus: float, site: AttemptSite) -> Cores:
         pool = self._pool(part.node, site)

@@ -134,7 +134,7 @@ class RayManager:
 
     # ---- files
 
-    def apart(self, folder: Path | None = None) -> list[str]:
+    def unshared_nodes(self, folder: Path | None = None) -> list[str]:
         """Ray's ids of nodes that do not share the state folder; only that of a part's folder."""
         return [
             ray
@@ -227,7 +227,7 @@ class RayManager:
         attempt = {"job": gang.job, "attempt": gang.attempt, "pass_env": self.pass_env}
         try:
             for part in gang.parts:
-                for node in self.apart(part.folder):
+                for node in self.unshared_nodes(part.folder):
                     await self._push(node, checkpoints_of(part.folder))
             await self.ask("start", parts=parts, **attempt)
         except (LookupError, OSError) as error:

@@ -160,7 +160,7 @@ class Carrier:
 
     def _push(self, node: str, folder: str) -> Iterator[None]:
         there = {name: size for name, size, *_ in self.cluster.call(node, "listing", folder)}
-        for name, size, at, mode, _ in ServicePaths(Path(folder), None).listing(Path(folder)):
+        for name, size, at, mode, _ in ServicePaths(Path(folder), None).list_files(Path(folder)):
             if there.get(name) == size and size > SMALL:
                 continue
             # Small files say which of the large ones count, so they always go.

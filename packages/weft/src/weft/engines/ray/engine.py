@@ -110,7 +110,9 @@ class RayChannel:
             (node, str(file))
             for file in files
             for node in (
-                self.manager.apart() if file.name == CURRENT else self.manager.apart(file.parent)
+                self.manager.unshared_nodes()
+                if file.name == CURRENT
+                else self.manager.unshared_nodes(file.parent)
             )
         ]
         if not wanted:
@@ -126,7 +128,7 @@ class RayChannel:
         if now - self._fetched < PAUSE_S:
             return {}
         self._fetched = now
-        apart = {folder: self.manager.apart(folder) for folder in folders}
+        apart = {folder: self.manager.unshared_nodes(folder) for folder in folders}
         wanted = [(node, str(folder)) for folder, nodes in apart.items() for node in nodes]
         self._met &= {folder.parent for folder in folders}
         meeting = {folder.parent for folder, nodes in apart.items() if nodes} - self._met
@@ -148,7 +150,7 @@ class RayChannel:
         return {Path(folder): texts for folder, texts in left_out.items()}
 
     async def _tell_all(self, whole: Path, parts: Sequence[Path]) -> None:
-        nodes = {node for part in parts for node in self.manager.apart(part)}
+        nodes = {node for part in parts for node in self.manager.unshared_nodes(part)}
         files = [(node, str(whole / MASTER)) for node in sorted(nodes)]
         await self.manager.carry_files("send", files=files)
         self._met.add(whole)

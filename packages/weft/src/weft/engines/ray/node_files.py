@@ -70,7 +70,7 @@ class ServicePaths:
         """Put a file that was written in pieces in its place."""
         place_file(self.place(path).with_name(PIECES), self.place(path), size, at, mode)
 
-    def news(self, folder: Path, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
+    def changed_files(self, folder: Path, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
         """`[name, inode, offset, time, bytes]` of files that changed, given what of each is known.
 
         `have` maps a name to inode, bytes and time of change. A file that only grew is sent from
@@ -95,7 +95,7 @@ class ServicePaths:
                 left -= len(body)
         return news
 
-    def listing(self, folder: Path) -> list[list[Any]]:
+    def list_files(self, folder: Path) -> list[list[Any]]:
         """`[relative path, bytes, time of change in ns, mode, bytes without holes]` of its files.
 
         Those below it, too. Without those whose name begins with a dot: locks, and what is being

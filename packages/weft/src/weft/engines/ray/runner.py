@@ -134,11 +134,11 @@ class Runner:
 
     def news(self, folder: str, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
         """Changes of a folder since then; see `ServicePaths.news`."""
-        return self._files.news(Path(folder), have)
+        return self._files.changed_files(Path(folder), have)
 
     def listing(self, folder: str) -> list[list[Any]]:
         """Every file below a folder; see `ServicePaths.listing`."""
-        return self._files.listing(Path(folder))
+        return self._files.list_files(Path(folder))
 
     def read(self, path: str, offset: int, most: int) -> list[Any] | None:
         """The next piece of a file's data; see `ServicePaths.read`."""

@@ -57,7 +57,7 @@ class Charges:
             raise InvalidConfig(
                 f"tenant {tenant!r} may not use {name} {chosen!r} ({VARIABLES[name]})",
                 hint=f"it has {', '.join(filter(None, allowed)) or 'none of its own'}"
-                f"; an admin changes --engine slurm:{plural(name)}=...",
+                f"; an admin changes --engine slurm:{lists_of(name)}=...",
             )
         return chosen
 
@@ -69,7 +69,7 @@ class Charges:
                     yield tenant, self.options(tenant, {VARIABLES[name]: choice})
 
 
-def plural(name: str) -> str:
+def lists_of(name: str) -> str:
     """The engine's parameter with the lists of a field."""
     return "qoses" if name == "qos" else f"{name}s"
 
@@ -82,8 +82,8 @@ def read_lists(text: str, name: str) -> Lists:
         allowed = tuple(filter(None, names.split("+")))
         if not tenant or not colon or not allowed or tenant in lists:
             raise InvalidConfig(
-                f"slurm: {plural(name)} has {part!r}",
-                hint=f"write {plural(name)}=TENANT:NAME+NAME/TENANT:NAME",
+                f"slurm: {lists_of(name)} has {part!r}",
+                hint=f"write {lists_of(name)}=TENANT:NAME+NAME/TENANT:NAME",
             )
         lists[tenant] = allowed
     return lists
@@ -177,7 +177,7 @@ class Submitters:
                     "--engine slurm:submit_as=service",
                 ) from error
 
-    def find(self, job: JobId) -> Identity | None:
+    def submitting_user(self, job: JobId) -> Identity | None:
         """The user who submits this job; None for the service."""
         if not self.users:
             return None
@@ -197,7 +197,7 @@ class Submitters:
         user = user_of(self.users, job)
         return pwd.getpwuid(os.geteuid() if user is None else user.uid).pw_name
 
-    def submitted(self, job: JobId, batch: SlurmJob) -> bool:
+    def may_own(self, job: JobId, batch: SlurmJob) -> bool:
         """True if a batch job with this job's tag can be ours."""
         own = os.geteuid()
         return batch.uid in (own, self._uid(name_job(job)) if self.users else own)

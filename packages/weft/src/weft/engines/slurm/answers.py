@@ -192,7 +192,7 @@ def read_steps(text: str) -> list[tuple[str, str]]:
     return [(words[2], words[0]) for words in rows if len(words) == 3]
 
 
-def see(parts: Iterable[SlurmJob]) -> AttemptObservation:
+def observe_attempt(parts: Iterable[SlurmJob]) -> AttemptObservation:
     """The state of an attempt, from all components of its job."""
     states = {job.state: job for job in parts}
     if alive := [job for state, job in states.items() if state in RUNNING]:

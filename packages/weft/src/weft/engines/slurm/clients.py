@@ -99,13 +99,15 @@ class Clients:
         command = ("sbatch", "--parsable", *options)
         code, out, err = await self._run(command, env, script, user)
         if code != 0:
-            raise refusal(command[0], err)
+            raise client_error(command[0], err)
         return out.strip().split(";")[0]
 
     async def try_order(self, *command: str) -> None:
         """Have a client change something, unless there is nothing to be changed any more."""
         code, _, err = await self._run(command, self._env, "")
-        if code != 0 and isinstance(refused := refusal(command[0], err), ControllerUnreachable):
+        if code != 0 and isinstance(
+            refused := client_error(command[0], err), ControllerUnreachable
+        ):
             raise refused
 
     async def _run(
@@ -149,7 +151,7 @@ def job_environment(extra: tuple[str, ...] = ()) -> dict[str, str]:
     return {**filter_environment(extra), **slurm}
 
 
-def refusal(program: str, output: str) -> EngineError | ControllerUnreachable:
+def client_error(program: str, output: str) -> EngineError | ControllerUnreachable:
     """The error of a client, with what to change."""
     what, lower = first_line(output), output.lower()
     if any(word in lower for word in UNREACHABLE):

@@ -42,13 +42,13 @@ from weft.engines.slurm.answers import (
     SlurmNode,
     expand_hosts,
     in_partition,
+    observe_attempt,
     read_config,
     read_exit_code,
     read_jobs,
     read_nodes,
     read_tag,
     read_taken,
-    see,
 )
 from weft.engines.slurm.clients import Clients, Reservations
 from weft.engines.slurm.handover import find_unshared
@@ -204,13 +204,13 @@ class NativeSlurm:
         if self._offers is not None:
             self._offer(self._offers, gang, script)
             return
-        number = await self._clients.submit(script, user=self._submitters.find(gang.job))
+        number = await self._clients.submit(script, user=self._submitters.submitting_user(gang.job))
         self._uncertain.discard(gang.key)
         self._jobs.setdefault(gang.key, [SlurmJob(number, "PENDING", "", "")])
 
     def _offer(self, offers: SlurmOffers, gang: Gang, script: str) -> None:
         """Have its user's client submit it."""
-        user = self._submitters.find(gang.job)
+        user = self._submitters.submitting_user(gang.job)
         assert user is not None
         counted = ((part, self._nodes[part.node].gres) for part in gang.parts)
         gpus = {str(part.node): len(part.gpus) if gres else 0 for part, gres in counted}
@@ -218,11 +218,11 @@ class NativeSlurm:
         parts = [part.folder for part in gang.parts]
         own = parts[0].parent.parent
         folders = [own / COMMON, own / CHECKPOINTS, *parts]
-        offers.make(gang.key, user.uid, script, gpus, find_unshared(folders, user.uid))
+        offers.add_offer(gang.key, user.uid, script, gpus, find_unshared(folders, user.uid))
 
-    def take(self, account: str) -> BatchWork:
+    def claim_work(self, account: str) -> BatchWork:
         assert self._offers is not None
-        return self._offers.take(account)
+        return self._offers.claim_work(account)
 
     async def report(self, account: str, secret: str, number: str, refusal: str) -> str:
         """Compare what a client did with what Slurm shows; the answer to it."""
@@ -231,7 +231,7 @@ class NativeSlurm:
         if offer is None:
             return "it is not wanted any more"
         if refusal and not offer.number:
-            self._offers.refuse(offer, f"the client of its user: {refusal}")
+            self._offers.drop_offer(offer, f"the client of its user: {refusal}")
             return ""
         await self.poll()
         if offer.number and offer.number == number:
@@ -268,10 +268,10 @@ class NativeSlurm:
             jobs = self._offers.adopt(ours)
         else:
             for key, job in ours:
-                if self._submitters.submitted(key[0], job):
+                if self._submitters.may_own(key[0], job):
                     jobs.setdefault(key, []).append(job)
         self._jobs = jobs
-        seen = {key: see(parts) for key, parts in jobs.items()}
+        seen = {key: observe_attempt(parts) for key, parts in jobs.items()}
         self._codes = {key: code for key, code in self._codes.items() if key in seen}
         await self._give_back_taken(seen)
         for key, word in seen.items():

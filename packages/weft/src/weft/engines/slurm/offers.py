@@ -98,7 +98,7 @@ class SlurmOffers:
                 key = JobId(body.pop("job")), int(body.pop("attempt"))
                 self._offers[key] = Offer(key, **body)
 
-    def make(
+    def add_offer(
         self, key: Key, uid: int, script: str, gpus: Mapping[str, int], folders: Sequence[str] = ()
     ) -> None:
         """Offer a batch job to its user, unless that was done."""
@@ -145,7 +145,9 @@ class SlurmOffers:
             if offer.number:
                 continue
             if not offer.refused and offer.is_ignored(now):
-                self.refuse(offer, f"{NO_CLIENT} within {PATIENCE_S:g} s: run `weft slurm-client`")
+                self.drop_offer(
+                    offer, f"{NO_CLIENT} within {PATIENCE_S:g} s: run `weft slurm-client`"
+                )
             if offer.refused:
                 offer.over = offer.over or now
                 lost = offer.refused.startswith(NO_CLIENT)
@@ -165,7 +167,7 @@ class SlurmOffers:
 
     # ---- what clients say
 
-    def take(self, account: str) -> BatchWork:
+    def claim_work(self, account: str) -> BatchWork:
         """The work for this person's client; each offer goes to one client."""
         uid, now = self._uid(account), time.monotonic()
         mine = (offer for offer in self._offers.values() if offer.uid == uid)
@@ -192,7 +194,7 @@ class SlurmOffers:
                 if not offer.asked or not put_in_place(fresh, folder, offer.uid):
                     lacking.append(str(fresh))
         except (OSError, WireError) as error:
-            self.refuse(offer, str(error))
+            self.drop_offer(offer, str(error))
             return ()
         offer.asked = True
         return tuple(lacking)
@@ -208,7 +210,7 @@ class SlurmOffers:
         mine = {offer.secret: offer for offer in self._offers.values() if offer.uid == uid}
         return mine.get(secret)
 
-    def refuse(self, offer: Offer, why: str) -> None:
+    def drop_offer(self, offer: Offer, why: str) -> None:
         """Drop an offer that comes to nothing."""
         offer.refused = why[:LONGEST]
         self._save(offer)

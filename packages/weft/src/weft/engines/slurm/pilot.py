@@ -33,7 +33,7 @@ from weft.engines.fleet.port import (
     Machine,
     NodeHealth,
 )
-from weft.engines.slurm.accounts import Charges, plural
+from weft.engines.slurm.accounts import Charges, lists_of
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -78,13 +78,13 @@ class Pools:
             for tenant, allowed in lists.items():
                 if tenant not in pooled:
                     raise InvalidConfig(
-                        f"slurm: tenant {tenant!r} has {plural(name)} but no pilots of its own",
+                        f"slurm: tenant {tenant!r} has {lists_of(name)} but no pilots of its own",
                         hint=f"name its nodes, nodes={tenant}:NODE+NODE, or use mode=native",
                     )
                 if len(allowed) > 1:
                     raise InvalidConfig(
-                        f"slurm: tenant {tenant!r} has several {plural(name)}, and a pilot has one",
-                        hint=f"write {plural(name)}={tenant}:{allowed[0]}, or use mode=native",
+                        f"slurm: tenant {tenant!r} has several {lists_of(name)}, a pilot has one",
+                        hint=f"write {lists_of(name)}={tenant}:{allowed[0]}, or use mode=native",
                     )
 
 

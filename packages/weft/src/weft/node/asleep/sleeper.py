@@ -70,7 +70,7 @@ class Sleeper:
         """Processes of ours that are not the attempt's."""
         return self._device.pids
 
-    def leave(self) -> None:
+    def end_sleep(self) -> None:
         """The attempt is to end: from here on it is awake, whatever is asked."""
         self._leaving = True
         self._thaw()  # so that signals reach it; its device may take longer
@@ -197,7 +197,7 @@ class Sleeper:
         self._now = SleepState(self._request.number, state, reason, took_s, host_gb)
         self._reported = self._now
         write_state(self._folder, self._now)
-        self._journal.poke()
+        self._journal.wake_listener()
 
 
 # ---- all processes at once, those that are being born included

@@ -87,7 +87,9 @@ class Enclosure:
             named = [name for name in self._spec.limits if name.startswith("memory.")]
             make_group(self.group, dict.fromkeys(named, "max"))
 
-    def become(self, spec: AttemptSpec, ranks: Collection[Rank], places: Mapping[int, int]) -> None:
+    def change_devices(
+        self, spec: AttemptSpec, ranks: Collection[Rank], places: Mapping[int, int]
+    ) -> None:
         """The attempt has other devices, and their part of the host."""
         self._spec = spec
         self.apply(ranks, spec.cores, spec.limits, places)
@@ -199,7 +201,7 @@ class TimeLimit:
         """True if its time was over while it ran."""
         return self._over
 
-    def keep(self) -> None:
+    def save_used(self) -> None:
         """The attempt has ended: remember what it took."""
         if self._limit_s < float("inf"):
             write_whole(self._file, {"seconds": self.ran_s})

@@ -29,7 +29,7 @@ class Peer:
     gid: int
 
 
-def become(user: Identity) -> None:
+def switch_user(user: Identity) -> None:
     """Be `user` from here on: groups first, then the user, and no way back by any file."""
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)

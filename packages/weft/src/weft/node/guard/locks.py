@@ -25,7 +25,7 @@ JOB = "JOB"
 
 def hold_all(spec: AttemptSpec, wait_s: float = WAIT_S) -> list[int]:
     """Handles of the locks; OSError if they are not free in time, WireError if fenced."""
-    held = [hold(Path(spec.lock), "an earlier attempt", wait_s)] if spec.lock else []
+    held = [lock_file(Path(spec.lock), "an earlier attempt", wait_s)] if spec.lock else []
     with acting_as(spec.user):
         if spec.first_rank == 0:
             held.append(_take(Path(spec.checkpoints), spec, wait_s))
@@ -36,7 +36,7 @@ def hold_all(spec: AttemptSpec, wait_s: float = WAIT_S) -> list[int]:
 
 def _take(folder: Path, spec: AttemptSpec, wait_s: float) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    held = hold(folder / ".running", f"another job with checkpoints in {folder}", wait_s)
+    held = lock_file(folder / ".running", f"another job with checkpoints in {folder}", wait_s)
     former = folder / JOB
     if not former.exists() or former.read_text() != spec.job:
         # Attempts of different jobs cannot be compared; the former job is not running.
@@ -46,7 +46,7 @@ def _take(folder: Path, spec: AttemptSpec, wait_s: float) -> int:
     return held
 
 
-def hold(path: Path, whose: str, wait_s: float) -> int:
+def lock_file(path: Path, whose: str, wait_s: float) -> int:
     """Lock a file, waiting until its holder releases it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + wait_s

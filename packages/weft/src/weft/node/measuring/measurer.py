@@ -51,7 +51,9 @@ class Measurer:
         self.reports_itself = False
 
     def take(self, message: Counted) -> None:
-        if self._claims.allows_steps(message.steps) and self.counts.take(message, time.time()):
+        if self._claims.allows_steps(message.steps) and self.counts.count_report(
+            message, time.time()
+        ):
             self._changed = True
             self.health.take(message)
             if not self._counting and self.counts.samples:
@@ -75,7 +77,7 @@ class Measurer:
             self._apart = min(self._apart * 2.0, LONGEST_S)
             self._tell()
 
-    def end(self) -> None:
+    def report_totals(self) -> None:
         """The processes have left: their totals, if not reported yet."""
         self.health.poll(now=True)
         if self.counts.samples and self.counts.samples[-1][1] != self._reported:
@@ -196,7 +198,7 @@ class StepCounts:
         self.unit = ""
         self.dropped = 0
 
-    def take(self, message: Counted, now: float) -> bool:
+    def count_report(self, message: Counted, now: float) -> bool:
         """A watcher's word; whether anything of it is new. `now` is the agent's Unix time."""
         if not _is_sound(message):
             self.dropped += 1

@@ -196,7 +196,7 @@ class ObservedDevices:
         wanted = numbers or range(count.value)
         self._handles = {number: self._open(number) for number in wanted if number < count.value}
 
-    def memory(self, pids: Collection[int]) -> float | None:
+    def most_memory_gb(self, pids: Collection[int]) -> float | None:
         """GB that these processes hold of the device where they hold most; None if it is secret."""
         wanted, most = set(pids), 0.0
         for handle in self._handles.values():
@@ -370,7 +370,7 @@ class Outside:
             return None, None, NO_HEALTH
         try:
             devices = self._devices
-            return devices.memory(pids), devices.utilisation(pids), devices.health()
+            return devices.most_memory_gb(pids), devices.utilisation(pids), devices.health()
         except (OSError, AttributeError) as error:  # an old driver does not know every question
             log.info("devices are not measured any more: %s", error)
             self._devices = None

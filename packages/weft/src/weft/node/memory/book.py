@@ -117,7 +117,7 @@ class Book:
 
     # ---- words of members
 
-    def hello(self, now: float, key: Key, job: Job, pid: int) -> Out:
+    def add_process(self, now: float, key: Key, job: Job, pid: int) -> Out:
         """A process that uses a device."""
         self.processes[key] = HoldingProcess(job, pid, now)
         return [MemoryLine(key, f"ask {device}") for device in sorted(self._waited_for())]
@@ -128,7 +128,7 @@ class Book:
         own.held[device] = size
         return self._changed(now, device)
 
-    def want(self, now: float, key: Key, wait: Wait, free: int, total: int) -> Out:
+    def request_memory(self, now: float, key: Key, wait: Wait, free: int, total: int) -> Out:
         """A process waits for memory that its device has not."""
         first = wait.device not in self._waited_for()
         book = self._device(wait.device)
@@ -137,7 +137,7 @@ class Book:
         asks = self._say_all(f"ask {wait.device}") if first else []
         return asks + self._changed(now, wait.device)
 
-    def answer(self, now: float, key: Key, *, got: bool, free: int) -> Out:
+    def record_try(self, now: float, key: Key, *, got: bool, free: int) -> Out:
         """A process tried."""
         wait = self.waits[key]
         wait.tried_at, book = None, self._device(wait.device)
@@ -150,7 +150,7 @@ class Book:
         del self.waits[key]
         return self._let_go(wait.device) + self._changed(now, wait.device)
 
-    def lose(self, now: float, key: Key) -> Out:
+    def drop_member(self, now: float, key: Key) -> Out:
         """A member is gone, and what it held with it."""
         wait, own = self.waits.pop(key, None), self.processes.pop(key, None)
         out = [] if wait is None else self._let_go(wait.device) + self._changed(now, wait.device)
@@ -159,7 +159,7 @@ class Book:
             out += self._changed(now, device)
         return out
 
-    def stay(self, job: Job) -> None:
+    def forget_leaving(self, job: Job) -> None:
         """A job that was to give way could not, or is there again."""
         for book in self.devices.values():
             book.away.pop(job, None)
@@ -185,7 +185,7 @@ class Book:
 
     # ---- for people
 
-    def held(self, device: str) -> dict[Job, int]:
+    def held_bytes(self, device: str) -> dict[Job, int]:
         """Return the bytes of a device by job, without jobs that gave theirs away for a while."""
         by_job: dict[Job, int] = {}
         for own in self.processes.values():
@@ -193,7 +193,7 @@ class Book:
                 by_job[own.job] = by_job.get(own.job, 0) + size
         return {job: size for job, size in by_job.items() if job not in self._device(device).away}
 
-    def missing(self, wait: Wait) -> int:
+    def missing_bytes(self, wait: Wait) -> int:
         """Return the bytes that must become free before a request can be served, in its turn."""
         book, waiting = self._device(wait.device), self._waiting(wait.device)
         before = (other for other in waiting if self._rank(other) < self._rank(wait))
@@ -223,7 +223,7 @@ class Book:
 
     def _choose(self, now: float, device: str, waiting: list[Wait]) -> Wait | None:
         """The first that fits; once the first of all waited for long, only small ones pass it."""
-        first, book, held = waiting[0], self._device(device), self.held(device)
+        first, book, held = waiting[0], self._device(device), self.held_bytes(device)
         patient = now - first.since < PATIENCE_S or self._all_wait(device)
         for wait in waiting:
             others = any(job != wait.job for job in held)
@@ -234,11 +234,11 @@ class Book:
         return None
 
     def _all_wait(self, device: str) -> bool:
-        return self.held(device).keys() <= {wait.job for wait in self._waiting(device)}
+        return self.held_bytes(device).keys() <= {wait.job for wait in self._waiting(device)}
 
     def _break_up(self, now: float, device: str) -> Out:
         """Have one give way where nothing will become free: all that hold memory wait for more."""
-        book, waiting, held = self._device(device), self._waiting(device), self.held(device)
+        book, waiting, held = self._device(device), self._waiting(device), self.held_bytes(device)
         # What a process held that has just ended comes back a moment later.
         if not waiting or not book.fresh or now - book.changed_at < LATELY_S:
             return []
@@ -260,7 +260,7 @@ class Book:
 
     def _loss(self, device: str, job: Job, suspended: bool) -> tuple[bool, float, Job]:
         """Return the loss if a job gives way: seconds for its memory, or all that it has done."""
-        size = self.held(device)[job]
+        size = self.held_bytes(device)[job]
         others = [wait.size for wait in self._waiting(device) if wait.job != job]
         enough = min(others, default=0) <= self._device(device).free + size
         began = min(own.since for own in self.processes.values() if own.job == job)
@@ -276,7 +276,7 @@ class Book:
                 return self._find_back(now, device)
             wants = max((w.size for w in self.waits.values() if w.job == job), default=0)
             first = all(wait.since > since + PATIENCE_S for wait in waiting)
-            if first and (book.free >= own + wants or not self.held(device)):
+            if first and (book.free >= own + wants or not self.held_bytes(device)):
                 return job
         return None
 

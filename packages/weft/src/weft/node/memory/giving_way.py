@@ -26,7 +26,7 @@ class GivingWay:
     _asked: dict[Job, tuple[int, float]] = field(default_factory=dict)
     _cannot: set[Job] = field(default_factory=set)
 
-    def may(self, job: Job) -> bool:
+    def can_suspend(self, job: Job) -> bool:
         """True for a job of one device that the machine's driver can suspend."""
         if job in self._cannot:
             return False

@@ -48,7 +48,7 @@ class BookServer:
         self._path, self._state = path, state
         self._record, self._alone_s = record, alone_s
         self._giving_way = GivingWay(state)
-        self.book = Book(self._giving_way.may)
+        self.book = Book(self._giving_way.can_suspend)
         self._writers: dict[Key, asyncio.StreamWriter] = {}
         self._keys = itertools.count(1)
         self._changed = asyncio.Event()
@@ -97,7 +97,7 @@ class BookServer:
         finally:
             del self._writers[key]
             writer.close()
-            self._send(self.book.lose(time.monotonic(), key))
+            self._send(self.book.drop_member(time.monotonic(), key))
 
     def _take(self, key: Key, pid: int, uid: int, line: str) -> None:
         """One line; WireError or ValueError for what is none."""
@@ -106,7 +106,7 @@ class BookServer:
         if word == "hello" and key not in self.book.processes and key not in self.book.waits:
             job = self._job(rest, uid)
             self._guarded.add(job)
-            out = self.book.hello(now, key, job, pid)
+            out = self.book.add_process(now, key, job, pid)
         elif word == "held" and key in self.book.processes:
             device, size = rest.split(" ")
             out = self.book.hold(now, key, _device(device), _bytes(size))
@@ -129,9 +129,9 @@ class BookServer:
                 said_at=now,
                 begins=word == "begin",
             )
-            out = self.book.want(now, key, wait, _bytes(free), _bytes(total))
+            out = self.book.request_memory(now, key, wait, _bytes(free), _bytes(total))
         elif word in ("got", "no") and key in self.book.waits:
-            out = self.book.answer(now, key, got=word == "got", free=_bytes(rest))
+            out = self.book.record_try(now, key, got=word == "got", free=_bytes(rest))
         else:
             raise WireError(f"not expected: {line[:80]!r}")
         self._send(out)
@@ -170,7 +170,7 @@ class BookServer:
                 continue
             await asyncio.sleep(pause_s)
             for job in self._giving_way.find_failed():
-                self.book.stay(job)
+                self.book.forget_leaving(job)
             self._read_order()
             self._send(self.book.tick(time.monotonic()))
 
@@ -215,14 +215,14 @@ class BookServer:
     def _describe(self) -> Iterator[dict[str, object]]:
         skew = time.time() - time.monotonic()
         for wait in self.book.waits.values():
-            held = self.book.held(wait.device)
+            held = self.book.held_bytes(wait.device)
             yield {
                 "job": wait.job[0],
                 "attempt": wait.job[1],
                 "gb": round(wait.size / 1e9, 3),
                 "since": round(wait.since + skew, 1),
                 "away": wait.job in self.book.devices[wait.device].away,
-                "missing": round(self.book.missing(wait) / 1e9, 3),
+                "missing": round(self.book.missing_bytes(wait) / 1e9, 3),
                 "held": {job: round(size / 1e9, 3) for (job, _), size in held.items()},
             }
 

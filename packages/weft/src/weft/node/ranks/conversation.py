@@ -106,7 +106,7 @@ def tell_terms(line: RankConnection, spec: AttemptSpec, adjusted: Mapping[str, A
         line.send(Shift(*shift))
 
 
-def verdict(
+def attempt_outcome(
     codes: Mapping[int, int], left: Mapping[int, str], asked: bool, why: str, first: int = 0
 ) -> tuple[str, str]:
     """Outcome and reason of an attempt from exit codes and last words of its ranks.

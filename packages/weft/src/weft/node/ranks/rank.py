@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.frozen import frozen
-from weft.node.guard.identity import become
+from weft.node.guard.identity import switch_user
 from weft.wire.cgroups import join_group
 from weft.wire.identity import Identity
 from weft.wire.processes import die_with_parent, is_frozen, set_name, start_time
@@ -171,7 +171,7 @@ def _child(
             join_group(limits.group)
         _limit(limits)
         if user is not None:
-            become(user)
+            switch_user(user)
             _bind_to(parent)  # a change of user undoes it
         os.chdir(workdir)
         if run is not None:

@@ -133,7 +133,7 @@ class Shells:
         with suppress(KeyError):
             self._select.unregister(shell.rank.output)
         os.close(shell.rank.output)
-        shell.terminal.end(code)
+        shell.terminal.close_ended(code)
 
 
 @dataclass(slots=True)

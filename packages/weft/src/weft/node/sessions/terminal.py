@@ -78,7 +78,7 @@ class Terminal:
             with suppress(KeyError):
                 self._select.unregister(self._master)
 
-    def end(self, code: int) -> None:
+    def close_ended(self, code: int) -> None:
         """The process has ended: notify the clients, and close."""
         if self._master < 0:
             return

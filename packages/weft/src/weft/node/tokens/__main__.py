@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from weft.node.errors import NodeError
-from weft.node.guard.locks import hold
+from weft.node.guard.locks import lock_file
 from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import DISCIPLINES, discipline, within_groups
 from weft.node.tokens.server import TokenServer
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def be_the_only_one(record: Path) -> bool:
     """Record this process, unless another one runs: its parent may die at any moment."""
     try:
-        hold(record.with_suffix(".lock"), "another coordinator", wait_s=0.0)
+        lock_file(record.with_suffix(".lock"), "another coordinator", wait_s=0.0)
     except BlockingIOError:
         return False
     write_whole(record, {"pid": os.getpid(), "began": start_time(os.getpid())})

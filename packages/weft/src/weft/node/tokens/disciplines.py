@@ -235,7 +235,7 @@ class Lockstep:
         chosen: list[TokenRequest] = []
         taken: dict[str, int] = {}
         for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
-            if all(book.left(token) > taken.get(token, 0) for token in request.tokens):
+            if all(book.free_places(token) > taken.get(token, 0) for token in request.tokens):
                 chosen.append(request)
                 for token in request.tokens:
                     taken[token] = taken.get(token, 0) + 1
@@ -354,7 +354,7 @@ class Apart:
         for name, keys in groups.items():
             if name not in self._own:
                 self._own[name] = copy.deepcopy(self.like)
-            yield self._own[name], book if len(groups) == 1 else book.part(keys)
+            yield self._own[name], book if len(groups) == 1 else book.restrict(keys)
 
 
 def together(book: TokenState) -> dict[str, set[Key]]:

@@ -100,7 +100,7 @@ class TokenState:
         self.waiting: list[TokenRequest] = []
         self.grants: dict[tuple[Key, int], HeldTokens] = {}
 
-    def part(self, keys: Collection[Key]) -> TokenState:
+    def restrict(self, keys: Collection[Key]) -> TokenState:
         """The facts about some members, to be read; what others hold is held here, too."""
         state = TokenState(self.slots)
         state._whole = self
@@ -110,9 +110,9 @@ class TokenState:
         return state
 
     def fits(self, tokens: Iterable[str]) -> bool:
-        return all(self.left(token) > 0 for token in tokens)
+        return all(self.free_places(token) > 0 for token in tokens)
 
-    def left(self, token: str) -> int:
+    def free_places(self, token: str) -> int:
         """The number of members more that may hold it."""
         held = sum(token in grant.request.tokens for grant in self._whole.grants.values())
         return self.slots.get(token, 1) - held

@@ -135,16 +135,16 @@ class AdaptiveJob:
             speed, end = self.observe(now), ends[now]
             if progress + speed * until_tick < end:
                 gained = progress + speed * until_tick - start
-                return Pace(unit * gained / until_tick, until_tick, self.news())
+                return Pace(unit * gained / until_tick, until_tick, self.next_report())
             # Epochs end on whole seconds, as in the simulator the tables come from.
             seconds: float = round((end - progress) / speed)
             epoch, progress = epoch + 1, end
             if seconds > 0 or epoch >= table.epochs:
                 seconds = max(seconds, 1e-3)
-                return Pace(unit * (end - start) / seconds, seconds, self.news())
+                return Pace(unit * (end - start) / seconds, seconds, self.next_report())
             self.tune()
 
-    def news(self) -> Report | None:
+    def next_report(self) -> Report | None:
         """Return a report of what changed; None if nothing did."""
         local, accumulate, replicas = self.local, self.accumulate, self.replicas
         facts = (self.noise, local, accumulate)

@@ -91,7 +91,7 @@ class FittedBeliefs(NoPairs):
         most = []
         for job in table.jobs:
             belief = self._known.get(job.id)
-            most.append(self._facts.unheard(job) if belief is None else float(belief.most))
+            most.append(self._facts.assumed_replicas(job) if belief is None else float(belief.most))
         return np.array(most)
 
     def restart_s(self, table: JobTable) -> Floats:
@@ -101,12 +101,12 @@ class FittedBeliefs(NoPairs):
         """Speed of each row at the size and batch it was submitted with."""
         rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            rates[row] = [self._facts.rate(job, kind) for kind in kinds]
+            rates[row] = [self._facts.submitted_speed(job, kind) for kind in kinds]
         return rates
 
     def units(self, table: JobTable, kinds: Sequence[str]) -> Floats:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
-        units = [self._facts.units(job, kinds) for job in table.jobs]
+        units = [self._facts.replica_gpus(job, kinds) for job in table.jobs]
         return np.array(units, dtype=float).reshape(len(table), len(kinds))
 
     def goodputs(self, table: JobTable, configs: Sequence[Config]) -> Floats:
@@ -173,7 +173,7 @@ class FittedBeliefs(NoPairs):
         init, largest, fixed = self._facts.batches(job, belief.batch)
         cases = []
         for kind in kinds:
-            own = self._facts.on(job, belief.batch, kind)
+            own = self._facts.limits_on(job, belief.batch, kind)
             if own is None:
                 continue
             times, source, factor = self._source(job, belief, kind, own)
@@ -187,7 +187,7 @@ class FittedBeliefs(NoPairs):
                     BatchBounds(largest, float(source.min_local), float(source.max_local)),
                     init,
                     fixed,
-                    self._facts.most(job, belief.most, own, source),
+                    self._facts.most_replicas(job, belief.most, own, source),
                     own.max_nodes,
                     own.unit,
                 )
@@ -201,7 +201,7 @@ class FittedBeliefs(NoPairs):
         if kind in belief.measured:
             return belief.measured[kind].times(), own, 1.0
         known = next(iter(belief.measured))
-        other = self._facts.on(job, belief.batch, known)
+        other = self._facts.limits_on(job, belief.batch, known)
         assert other is not None  # it ran there
         return belief.measured[known].times(), other, own.bootstrap / other.bootstrap
 
@@ -266,7 +266,7 @@ def _evaluate(
 ) -> Floats:
     params, noise, limits = [], [], []
     for _, job, belief in stale:
-        init, *bounds = facts.blind(job, belief.batch, kinds)
+        init, *bounds = facts.limits_on_any_kind(job, belief.batch, kinds)
         params.append(belief.mixed.times())
         noise.append((*belief.noise, init))
         limits.append(bounds)

@@ -31,27 +31,27 @@ class Facts(Protocol):
         """The batches that it may train with."""
         ...
 
-    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:
+    def limits_on(self, job: Job, batch: float, kind: str) -> KindFacts | None:
         """Its limits on a kind; None where it cannot run."""
         ...
 
-    def most(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
+    def most_replicas(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
         """The most replicas worth believing in, of a job that ran with `ran`."""
         ...
 
-    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:
+    def limits_on_any_kind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:
         """Initial and largest batch, least and most on one GPU, taking all kinds for one."""
         ...
 
-    def unheard(self, job: Job) -> float:
+    def assumed_replicas(self, job: Job) -> float:
         """The most replicas that a job which never reported is taken to have run with."""
         ...
 
-    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
+    def replica_gpus(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
         """GPUs of one replica on each kind; 0 where it cannot run."""
         ...
 
-    def rate(self, job: Job, kind: str) -> float:
+    def submitted_speed(self, job: Job, kind: str) -> float:
         """Speed at the size and batch it was submitted with; 0 where it cannot run."""
         ...
 
@@ -81,31 +81,31 @@ class MeasuredFacts:
             largest = min(job.hints.get("batch", largest), largest)
         return Batches(float(model.init_batch), largest, fixed_batch_of(model, job))
 
-    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
+    def limits_on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
         """Return what was measured of the model on this kind of GPU."""
         return table_of(self.models, job).kinds.get(kind)
 
-    def most(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
+    def most_replicas(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
         """Twice as many as it ran with; all that it may have if its batch is fixed."""
         if job.batch is None:
             return job.demand.max // own.unit
         return min(max(2 * ran, 1), table_of(self.models, job).max_batch // source.min_local)
 
-    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
+    def limits_on_any_kind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
         """Limits of the first kind that the model was measured on."""
         model = table_of(self.models, job)
         kind = next((kind for kind in kinds if kind in model.kinds), next(iter(model.kinds)))
         own = model.kinds[kind]
         return model.init_batch, model.max_batch, own.min_local, own.max_local
 
-    def unheard(self, job: Job) -> float:  # noqa: ARG002 - the same for all
+    def assumed_replicas(self, job: Job) -> float:  # noqa: ARG002 - the same for all
         return 0.0
 
-    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
+    def replica_gpus(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
         known = table_of(self.models, job).kinds
         return [known[kind].unit if kind in known else 0 for kind in kinds]
 
-    def rate(self, job: Job, kind: str) -> float:
+    def submitted_speed(self, job: Job, kind: str) -> float:
         model = table_of(self.models, job)
         return tuned_rate(model, model.kinds[kind], job) if kind in model.kinds else 0.0
 
@@ -138,11 +138,11 @@ class DeclaredFacts:
             return Batches(batch, batch, batch)
         return Batches(float(job.batch.init), float(job.batch.max))
 
-    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
+    def limits_on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
         """Return the same limits on every kind."""
         return AnyKind(int(batch) if job.batch is None else job.batch.max_per_gpu)
 
-    def most(
+    def most_replicas(
         self,
         job: Job,  # noqa: ARG002
         ran: int,
@@ -152,19 +152,19 @@ class DeclaredFacts:
         """Twice as many as it ran with."""
         return max(2 * ran, 1)
 
-    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
+    def limits_on_any_kind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
         """Return the same limits on every kind."""
         init, largest, _ = self.batches(job, batch)
         return init, largest, 1.0, init if job.batch is None else job.batch.max_per_gpu
 
-    def unheard(self, job: Job) -> float:
+    def assumed_replicas(self, job: Job) -> float:
         """As many as it may have: it will never say more."""
         return float(job.demand.max)
 
-    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:  # noqa: ARG002
+    def replica_gpus(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:  # noqa: ARG002
         return [1.0] * len(kinds)
 
-    def rate(self, job: Job, kind: str) -> float:  # noqa: ARG002
+    def submitted_speed(self, job: Job, kind: str) -> float:  # noqa: ARG002
         """1 on whatever it asked for."""
         return 1.0
 

@@ -322,7 +322,7 @@ class PooledBeliefs(FittedBeliefs):
         """One replica on each kind, as kinds were compared beforehand; 0 where it cannot run."""
         rates = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            facts = [self._facts.on(job, 1.0, kind) for kind in kinds]
+            facts = [self._facts.limits_on(job, 1.0, kind) for kind in kinds]
             rates[row] = [
                 0.0 if kind_facts is None else kind_facts.bootstrap for kind_facts in facts
             ]
@@ -365,7 +365,7 @@ class PooledBeliefs(FittedBeliefs):
         group = self.pool.find(job)
         if group is None or config.kind not in group.measured or job.batch is None:
             return None
-        own = self._facts.on(job, group.batch, config.kind)
+        own = self._facts.limits_on(job, group.batch, config.kind)
         if own is None or own.unit > 1:
             return None
         init, largest, _ = self._facts.batches(job, group.batch)

@@ -64,7 +64,7 @@ class JoinedLinks:
     links: LinkSharing = OutOfStep()
     bus: BusSharing | None = None
 
-    def places(self, resident: Resident) -> Iterator[Hashable]:
+    def meeting_places(self, resident: Resident) -> Iterator[Hashable]:
         """The network links and the sockets that a job meets others on."""
         if resident.job.traffic is not None:
             yield from self.cluster.crossed(resident.on)

@@ -61,7 +61,7 @@ class Decider(Protocol):
         """Know all that is needed for the next decision, so that it does not wait for that."""
         ...
 
-    def tell(self, at: float, event: Event) -> None:
+    def add_event(self, at: float, event: Event) -> None:
         """Something happened; the scheduler has taken it in."""
         ...
 
@@ -90,7 +90,7 @@ class InProcess:
     async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
         """Nothing to do."""
 
-    def tell(self, at: float, event: Event) -> None:
+    def add_event(self, at: float, event: Event) -> None:
         """Nothing to do: the scheduler knows."""
 
     async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:  # noqa: ARG002
@@ -126,7 +126,7 @@ class InWorker:
         """The worker's process; None where there is none."""
         return None if self._worker is None else self._worker.pid
 
-    def tell(self, at: float, event: Event) -> None:
+    def add_event(self, at: float, event: Event) -> None:
         """Keep it for the next decision."""
         if self._begun:
             self._events.append((at, event))

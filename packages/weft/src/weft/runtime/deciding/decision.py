@@ -138,7 +138,7 @@ class Decisions:
     def adopt(self, scheduler: Scheduler, now: float, verdict: PolicyVerdict) -> list[Action]:
         """Make it a fact, and say so in the service's own log."""
         actions = scheduler.adopt(now, verdict.plan, verdict.by)
-        again = self._second_look.after(now, verdict.plan, scheduler.state)
+        again = self._second_look.next_check(now, verdict.plan, scheduler.state)
         if again is not None and scheduler.policy.about.every is None:
             scheduler.put_off(again)
         self.recent[scheduler.state.decisions] = Worked(verdict.took_s, verdict.plan.numbers)
@@ -277,7 +277,7 @@ class SecondLook:
         self._pause_s = FIRST_S
         self._at = float("inf")
 
-    def after(self, now: float, plan: Plan, state: State) -> float | None:
+    def next_check(self, now: float, plan: Plan, state: State) -> float | None:
         """The time to look again after a decision that `state` has taken in; None if not at all."""
         looked, self._at = now >= self._at, float("inf")
         waits = len(state.table) - len(state.table.suspended) > state.table.held.astype(bool).sum()

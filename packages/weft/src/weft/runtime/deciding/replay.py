@@ -14,7 +14,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.stops import Rung
 from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, propose
-from weft.runtime.recovery.recover import FIFO, melt
+from weft.runtime.recovery.recover import FIFO, thaw_state
 from weft.runtime.recovery.snapshot import thaw
 
 
@@ -50,7 +50,7 @@ def decide_again(
         stops=rules_of(_find_rungs(log)),
     )
     if base is not None:
-        scheduler.use(live_policy(melt(thaw(base), 0, scheduler).policy))
+        scheduler.use(live_policy(thaw_state(thaw(base), 0, scheduler).policy))
     turns: list[Again] = []
     for at, rows in groupby(log, key=lambda row: row[1]):
         events = [event for _, _, event in rows]

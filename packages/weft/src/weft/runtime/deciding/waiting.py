@@ -98,7 +98,7 @@ class WaitExplainer:
     _looked: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
     _held: dict[str, Holders] = field(default_factory=dict, init=False, compare=False)
 
-    def because(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
+    def explain_wait(self, job: Job, text: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `text` is what the last decision told it."""
         if text and blocker not in (Blocker.NO_ROOM, Blocker.KEPT):
             return Reason(blocker, {"text": text}, text)
@@ -378,7 +378,9 @@ def _why_waits(waits: WaitExplainer, scheduler: Scheduler, record: JobRecord) ->
     # Why it was moved, once; what was kept from it may be so no more.
     past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
     old = past or job.id in waits.doubted
-    why = _add_first(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+    why = _add_first(
+        waits, job, waits.explain_wait(job, "" if old else record.said, record.blocker)
+    )
     if record.blocker is Blocker.GAVE_WAY and record.said:
         return Reason(why.blocker, why.values, f"{why.text}; it {record.said.partition(';')[0]}")
     return why

@@ -332,9 +332,9 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
         case facts.Noticed(job):
             return _was_noticed(event, ledger.jobs[job])
         case facts.Resized(job, attempt, epoch) | facts.ResizeFailed(job, attempt, epoch):
-            return not state.live.awaits(job, attempt, epoch)
+            return not state.live.is_answered(job, attempt, epoch)
         case facts.Resizable(job, attempt):
-            return state.live.can(job, attempt)
+            return state.live.is_resizable(job, attempt)
         case facts.StartedAhead(job, attempt):
             return not _may_start_ahead(state, job, attempt)
         case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):

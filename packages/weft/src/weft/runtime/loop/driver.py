@@ -78,7 +78,7 @@ class NodeList:
         self._nodes = {node.id: node for node in nodes}
         self.whole = Cluster(tuple(self._nodes.values()))
 
-    def note(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """One that came up: it may not have been there when the service began."""
         if self._nodes.get(node.id) != node:
             self._nodes[node.id] = node
@@ -179,7 +179,7 @@ class Driver:
             raise
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
         for task in self._tasks:
-            task.add_done_callback(self.broken)
+            task.add_done_callback(self.stop_if_failed)
 
     async def close(self) -> None:
         """Stop deciding and let go; what runs goes on running."""
@@ -386,11 +386,11 @@ class Driver:
         events = [*map(with_terms, events)]
         for event in events:
             if isinstance(event, PolicyChanged):
-                self.saver.take_base(self._known, self.broken)
+                self.saver.take_base(self._known, self.stop_if_failed)
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
             elif isinstance(event, NodeUp):
-                self.node_list.note(event.node)
+                self.node_list.add_node(event.node)
         actions, due = self.scheduler.apply_events(now, events)
         if due and not self.decisions.put_off(self.scheduler, now, self._noted):
             actions += await self._decide(now, asked)
@@ -420,7 +420,7 @@ class Driver:
     def _note(self, at: float, event: Event) -> None:
         """Log what the scheduler takes in, and send it to the process that decides."""
         self._noted.append((at, event))
-        self._decider.tell(at, event)
+        self._decider.add_event(at, event)
 
     async def _write(self) -> None:
         last = await append(self.store, self._noted)
@@ -430,9 +430,9 @@ class Driver:
                 self._start_scores.fold(at, event)
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
-        self._known.settle()
-        self.saver.start_if_due(self._known, self.broken)
-        self._shelf.start_if_due(self.ledger.jobs, self.broken)
+        self._known.release_ended()
+        self.saver.start_if_due(self._known, self.stop_if_failed)
+        self._shelf.start_if_due(self.ledger.jobs, self.stop_if_failed)
         self._announce()
 
     async def _listen(self) -> None:
@@ -447,7 +447,7 @@ class Driver:
         self._post(event, answer)
         await answer
 
-    def foretell(self, event: Foretold) -> None:
+    def log_prediction(self, event: Foretold) -> None:
         """Note in the log what people were shown, once in a while of each job."""
         if self.now - self._foretold.get(event.job, -inf) >= FORETOLD_S and not self._closing:
             if len(self._foretold) >= FORETOLD_KEPT:
@@ -474,7 +474,7 @@ class Driver:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def broken(self, task: asyncio.Task[None]) -> None:
+    def stop_if_failed(self, task: asyncio.Task[None]) -> None:
         """Stop for good if a task that everything needs has failed."""
         if task.cancelled() or not (error := task.exception()):
             return

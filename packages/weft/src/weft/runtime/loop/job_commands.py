@@ -32,7 +32,7 @@ def loses_work(driver: Driver, job: JobId) -> bool:
         return False
     launch = record.job.launch
     saves = record.saved is not None or bool(launch is not None and launch.checkpoint)
-    if saves or state.live.can(job, record.attempt) or state.asleep.find(job) is not None:
+    if saves or state.live.is_resizable(job, record.attempt) or state.asleep.find(job) is not None:
         return False
     return driver.scheduler.choose_stop(driver.now, job) is Rung.RESTART
 

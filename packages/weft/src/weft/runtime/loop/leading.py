@@ -78,7 +78,7 @@ class Leading:
             if still_s < self._hangs_s:
                 hangs = False
                 try:
-                    self._store.beat()
+                    self._store.renew_lease()
                     self._renewed = time.monotonic()
                 except Superseded as error:
                     self._report(error)

@@ -215,7 +215,7 @@ class ClusterHistory:
         row = self._row(key)  # first: the tables may grow
         self._total[row, column] += by
 
-    def follow(self, was: JobRecord | None, record: JobRecord) -> None:
+    def replace_record(self, was: JobRecord | None, record: JobRecord) -> None:
         """A job's record is another one from now on."""
         before, after = () if was is None else rates_of(was), rates_of(record)
         if before != after:
@@ -314,7 +314,7 @@ class ClusterHistory:
 
     # ---- reading
 
-    def stretch(self, since: float, until: float) -> PastWindows:
+    def windows_between(self, since: float, until: float) -> PastWindows:
         """The windows between two times, as short as they are still kept for all of them."""
         begun = self.at if self.begun is None else self.begun
         since, until = max(since, begun), min(until, self.at)
@@ -388,7 +388,7 @@ class ClusterHistory:
         self.advance(at)
         self._nodes, self._stale = {node.id: node for node in nodes}, True
         for record in records:
-            self.follow(None, record)
+            self.replace_record(None, record)
 
 
 def rates_of(record: JobRecord) -> tuple[tuple[Key, Measure, float], ...]:

@@ -88,7 +88,7 @@ class Entitlement:
         if isinstance(event, PolicyChanged):
             self.terms = TenantTerms.of(event.policy)
 
-    def renew(self, at: float, usage: TenantUsage, wanted: ByTenant, room: float) -> None:
+    def update_rates(self, at: float, usage: TenantUsage, wanted: ByTenant, room: float) -> None:
         """Count what was due until `at`; from there on tenants want so much of that many GPUs.
 
         `wanted` may change at `at`, and later after `pass_to`.
@@ -108,11 +108,11 @@ class Entitlement:
         self.terms = TenantTerms(**{name: dict(saved.get(name, {})) for name in names})
 
     @property
-    def begun(self) -> float | None:
+    def rates_since(self) -> float | None:
         """The time at which the rates of now began; None before there were any."""
         return self._at
 
-    def since(self, now: float, first: float, past: float) -> dict[str, float]:
+    def due_between(self, now: float, first: float, past: float) -> dict[str, float]:
         """GPU-seconds that were due after the last change, between `first` and `past`."""
         open_s = 0.0 if self._at is None else max(min(now, past) - max(self._at, first), 0.0)
         return {tenant: gpus * open_s for tenant, gpus in self.rates.items()}

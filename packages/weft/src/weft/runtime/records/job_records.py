@@ -120,7 +120,7 @@ class JobRecord:
             return gain * self.job.batch.init / step
         return self.report.goodput or self.speed
 
-    def lasted(self, at: float, attempt: int) -> bool:
+    def ran_long(self, at: float, attempt: int) -> bool:
         """True if the running attempt has kept its agent for a good while."""
         return self.running == attempt and at - self.gpu_s.since >= LASTED_S
 
@@ -174,13 +174,13 @@ class JobRecords(Mapping[JobId, JobRecord]):
 
     def __iter__(self) -> Iterator[JobId]:
         last = -1
-        while records := self.pager(READ_AT_ONCE, after=last)():
+        while records := self.page_reader(READ_AT_ONCE, after=last)():
             yield from (record.job.id for record in records)
             last = records[-1].number
 
     # ---- pages and counts
 
-    def pager(
+    def page_reader(
         self,
         limit: int,
         *,
@@ -266,7 +266,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self.changed(None, record)
         self.following += 1
 
-    def changing(self, job: JobId) -> JobRecord | None:
+    def changeable(self, job: JobId) -> JobRecord | None:
         """The record of a job that may still change; None once the store may have taken it."""
         return None if job in self.done else self.live.get(job)
 
@@ -286,12 +286,12 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self._counts[record.job.tenant, record.outcome] += 1
         self.leaving[job] = None
 
-    def settle(self, job: JobId) -> None:
+    def release_to_store(self, job: JobId) -> None:
         """A job that has ended holds nothing any more: the store may take it."""
         del self.leaving[job]
         self.done[job] = None
 
-    def shelve(self, rows: Iterable[EndedJob]) -> list[JobId]:
+    def drop_stored(self, rows: Iterable[EndedJob]) -> list[JobId]:
         """The store has these: let go of them; which were forgotten meanwhile."""
         forgotten = []
         for ended_job in rows:
@@ -408,7 +408,7 @@ class Archive:
             records = [jobs.live[job] for job in islice(jobs.done, AT_ONCE)]
             try:
                 rows = await asyncio.to_thread(self._write, records)
-                forgotten = jobs.shelve(rows)
+                forgotten = jobs.drop_stored(rows)
                 if forgotten:
                     await asyncio.to_thread(self._ended.remove, forgotten)
             except WeftError as error:

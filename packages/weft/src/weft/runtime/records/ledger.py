@@ -62,18 +62,18 @@ class Tallies:
         self.lost_gpu_s.update(saved["lost"])
         self._safe_at = {JobId(job): at for job, at in saved["safe"].items()}
 
-    def started(self, job: JobId, at: float, waited: float | None) -> None:
+    def count_start(self, job: JobId, at: float, waited: float | None) -> None:
         """An attempt runs; `waited` is set for a job's first attempt."""
         self._safe_at[job] = at
         if waited is not None:
             self.waits.add(waited)
 
-    def saved(self, job: JobId, at: float) -> None:
+    def count_save(self, job: JobId, at: float) -> None:
         """There is a checkpoint to go on from."""
         if job in self._safe_at:
             self._safe_at[job] = at
 
-    def left(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> float:
+    def count_end(self, job: JobId, tenant: str, at: float, gpus: float, *, goes_on: bool) -> float:
         """An attempt of that many GPUs is over; what was not safe is lost if the job goes on.
 
         Returns since when its work was not safe.
@@ -109,7 +109,7 @@ class Ledger:
         self.entitlement = Entitlement()
         self.kinds: dict[NodeId, str] = {}  # of nodes
         self.history = ClusterHistory()
-        self.jobs.changed = self.history.follow
+        self.jobs.changed = self.history.replace_record
         self._wanted: dict[str, float] = {}
         for record in self.jobs.live.values():
             if not record.outcome and record.suspended is None:
@@ -169,13 +169,13 @@ class Ledger:
             case _:
                 assert_never(event)
 
-    def settle(self, is_leaving: Callable[[JobId], bool]) -> None:
+    def release_ended(self, is_leaving: Callable[[JobId], bool]) -> None:
         """Let the store take ended jobs of which nothing is left anywhere."""
         for job in [*self.jobs.leaving]:
             if self.jobs.live[job].running is None and not is_leaving(job):
                 for attempt in range(1, self.jobs.live[job].attempt + 1):
                     self._on.pop((job, attempt), None)  # held back and never asked for
-                self.jobs.settle(job)
+                self.jobs.release_to_store(job)
 
     def promised(self) -> dict[tuple[JobId, int], Allocation]:
         """Allocations promised to attempts that are not over."""
@@ -191,7 +191,7 @@ class Ledger:
             if open_s:
                 was = sums.get(record.job.tenant) or DayUsage(record.job.tenant, day_of(now))
                 sums[record.job.tenant] = replace(was, gpu_s=was.gpu_s + record.gpu_s.rate * open_s)
-        for tenant, due in self.entitlement.since(now, first, past).items():
+        for tenant, due in self.entitlement.due_between(now, first, past).items():
             was = sums.get(tenant) or DayUsage(tenant, day_of(now))
             sums[tenant] = replace(was, entitled_s=was.entitled_s + due)
         return sums
@@ -202,7 +202,7 @@ class Ledger:
         for name in self._metering:
             record = self.jobs.live[name]
             windows.spent(record.job.tenant, record.gpu_s.since, now, record.gpu_s.rate)
-        begun = self.entitlement.begun
+        begun = self.entitlement.rates_since
         if begun is not None:
             for tenant, gpus in self.entitlement.rates.items():
                 windows.entitled(tenant, begun, now, gpus)
@@ -210,7 +210,7 @@ class Ledger:
 
     def entitle(self, at: float, room: float) -> None:
         """Tenants are entitled to parts of `room` GPUs from here on, by weights and limits."""
-        self.entitlement.renew(at, self.usage, self._wanted, room)
+        self.entitlement.update_rates(at, self.usage, self._wanted, room)
 
     def _want(self, job: Job, sign: float) -> None:
         more = sign * job.demand.gpus * job.demand.share
@@ -222,7 +222,7 @@ class Ledger:
     def _note_message(
         self, at: float, event: facts.Reported | facts.Measured | facts.Saved | facts.Noticed
     ) -> None:
-        record = self.jobs.changing(event.job)
+        record = self.jobs.changeable(event.job)
         if record is None:
             return
         match event:
@@ -236,7 +236,7 @@ class Ledger:
                 self._set(job, metrics=record.metrics.add(at, event))
             case facts.Saved(job, _, step):
                 further = step > (record.saved or 0)
-                self.tallies.saved(job, at)
+                self.tallies.count_save(job, at)
                 self._set(job, saved=step)
                 if further:
                     self._set(job, failures=0, agents_lost=0, alike=("", 0))
@@ -287,7 +287,7 @@ class Ledger:
             sleeps = Sleeping(event.job, event.attempt, Rung.FREEZE, event.on, at)
             self._set(event.job, attempt=event.attempt, sleeps=sleeps)
             return
-        record = self.jobs.changing(event.job)
+        record = self.jobs.changeable(event.job)
         changed = None if record is None else sleep_after(record, at, event)
         if record is not None and changed is not None:
             self._set(event.job, sleeps=changed.sleeps)
@@ -313,7 +313,7 @@ class Ledger:
 
     def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
         """The record of a job whose last change of devices this answers."""
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         if record is None or record.leaves is None or record.allocation is None:
             return None
         return record if (record.attempt, record.epoch) == (attempt, epoch) else None
@@ -332,7 +332,7 @@ class Ledger:
             self._next_attempt(record, record.allocation)
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
-        record, on = self.jobs.changing(job), self._on.get((job, attempt))
+        record, on = self.jobs.changeable(job), self._on.get((job, attempt))
         if record is None or record.running or on is None:
             return
         self._set(
@@ -344,7 +344,7 @@ class Ledger:
             heard=None,
         )
         self._turn(job, at, on)
-        self.tallies.started(job, at, None if record.starts else at - record.submitted)
+        self.tallies.count_start(job, at, None if record.starts else at - record.submitted)
         if not record.starts:
             self.history.count((record.job.tenant, ""), Measure.STARTED)
             self.history.count((record.job.tenant, ""), Measure.WAITED, at - record.submitted)
@@ -352,15 +352,15 @@ class Ledger:
             self.usage.restarted(record.job.tenant, at)
 
     def _stopped(self, at: float, job: JobId, attempt: int) -> None:
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         self._off(at, job, attempt)
-        if record and record.lasted(at, attempt):
+        if record and record.ran_long(at, attempt):
             self._set(job, agents_lost=0)
 
     def _failed(self, at: float, event: facts.Failed) -> None:
-        job, record = event.job, self.jobs.changing(event.job)
+        job, record = event.job, self.jobs.changeable(event.job)
         if record is not None and event.agent_died:
-            before = 0 if record.lasted(at, event.attempt) else record.agents_lost
+            before = 0 if record.ran_long(at, event.attempt) else record.agents_lost
             self._set(job, agents_lost=before + 1)
         if record is not None and record.running == event.attempt and not event.lost:
             how, (last, times) = failure_class(event), record.alike
@@ -372,10 +372,10 @@ class Ledger:
 
     def _off(self, at: float, job: JobId, attempt: int, *, goes_on: bool = True) -> None:
         self._on.pop((job, attempt), None)
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         if record is not None and record.running == attempt:
             again, gpus, spent = goes_on and not record.outcome, record.gpu_s.rate, record.spending
-            since = self.tallies.left(job, record.job.tenant, at, gpus, goes_on=again)
+            since = self.tallies.count_end(job, record.job.tenant, at, gpus, goes_on=again)
             worked = at if spent.idle_since is None else spent.idle_since
             lost = gpus * max(worked - since, 0.0) if again else 0.0
             self._set(job, running=None, leaves=None, sleeps=None)
@@ -388,7 +388,7 @@ class Ledger:
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
     ) -> None:
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         if record is None:
             return
         self._off(at, job, attempt, goes_on=outcome != SUCCEEDED)
@@ -400,7 +400,7 @@ class Ledger:
             self._set(job, allocation=None, reason=reason, failures=record.failures + own)
 
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         if record is not None and not record.outcome:
             over = {"allocation": None, "suspended": None, "sleeps": None}
             self._set(job, outcome=outcome, reason=reason, ended=at, **over)
@@ -412,7 +412,7 @@ class Ledger:
 
     def _commanded(self, event: facts.Suspended | facts.Resumed | facts.PriorityChanged) -> None:
         """Note a command of its owner or an admin; a job that is suspended wants no GPUs."""
-        record = self.jobs.changing(event.job)
+        record = self.jobs.changeable(event.job)
         if record is None or record.outcome:
             return
         match event:
@@ -433,7 +433,7 @@ class Ledger:
                 assert_never(event)
 
     def _missed(self, at: float, job: JobId) -> None:
-        record = self.jobs.changing(job)
+        record = self.jobs.changeable(job)
         if record is not None and not record.missed:
             self._set(job, missed=True)
             self.usage.missed(record.job.tenant, at)

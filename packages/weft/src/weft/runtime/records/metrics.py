@@ -101,7 +101,7 @@ class Series:
         last_one = (self.count + 1, step, value, at)
         return Series(*last_one, *extremes, self.attempt, every, points)
 
-    def begin(self, attempt: int, step: float) -> Series:
+    def start_attempt(self, attempt: int, step: float) -> Series:
         """Another attempt goes on at a step: what an earlier one did from there on is undone."""
         steps = [at for at, _, _ in self.curve()]
         kept = next((i for i, at in enumerate(steps) if at >= step), len(steps))
@@ -145,7 +145,7 @@ class JobMetrics:
                 left_out += 1
                 continue
             if known.attempt != event.attempt:
-                known = known.begin(event.attempt, step)
+                known = known.start_attempt(event.attempt, step)
             room = min(CURVE, ALL_CURVES // max(len(series), 1))
             series[name] = known.add(step, value, at, room)
         return JobMetrics(event.attempt, event.noted_at, series, left_out)

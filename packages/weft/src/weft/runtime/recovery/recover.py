@@ -71,7 +71,7 @@ class Recovered:
     def fold(self, seq: int, at: float, event: facts.Event) -> None:
         """Take in the next event of the log."""
         if at > self.at:
-            self.settle()  # all events of a turn have one time
+            self.release_ended()  # all events of a turn have one time
         self.scheduler.apply_event(at, event)
         self.note(seq, at, event)
 
@@ -132,14 +132,14 @@ class Recovered:
                 assert_never(event)
         self.seq, self.at = seq, at
 
-    def settle(self) -> None:
+    def release_ended(self) -> None:
         """After a turn: let the store take jobs that have ended and left.
 
         Within one the scheduler may know already that an attempt has left of which the ledger is
         to note the start; a record that the store may take must not change any more.
         """
         if self.ledger.jobs.leaving:
-            self.ledger.settle(self.scheduler.state.releasing.is_leaving)
+            self.ledger.release_ended(self.scheduler.state.releasing.is_leaving)
 
     def begins(self, policy: PartSpec | None) -> facts.PolicyChanged:
         """The event to go on with: `policy`, or the last one if that is None."""
@@ -201,9 +201,9 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
             except Exception as error:  # whatever it raises: the event is to blame
                 raise _CannotFold(seq, repr(error)) from error
             _put_away(store, jobs)
-    back.settle()
+    back.release_ended()
     _put_away(store, jobs)
-    _check_none_missing(store, back.seq + 1, store.last() + 1)
+    _check_none_missing(store, back.seq + 1, store.last_seq() + 1)
     return back
 
 
@@ -212,16 +212,16 @@ def _put_away(store: Store, jobs: JobRecords) -> None:
     if len(jobs.done) >= PUT_AT_ONCE:
         rows = [row_of(jobs.live[job]) for job in jobs.done]
         store.ended.put(rows)
-        jobs.shelve(rows)
+        jobs.drop_stored(rows)
 
 
 def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
     """The state that a cut log goes on from; what this code cannot learn is left out."""
-    if (base := store.base()) is None:
+    if (base := store.latest_base()) is None:
         return None
     seq, data = base
     try:
-        return melt(thaw(data), seq, make(), ended=store.ended, lenient=True)
+        return thaw_state(thaw(data), seq, make(), ended=store.ended, lenient=True)
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
         raise InvalidConfig(
             f"the log begins after event {seq}, and the base there cannot be used: {error}",
@@ -233,7 +233,7 @@ def _check_none_missing(store: Store, first: int, end: int) -> None:
     """Raise InvalidConfig if the log lacks a row from `first` to before `end`."""
     if first >= end:
         return
-    aside = store.aside()
+    aside = store.unreadable_rows()
     missing = [seq for seq in range(first, min(end, first + SHOWN)) if seq not in aside]
     if missing:
         raise InvalidConfig(
@@ -292,7 +292,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
     return Frozen(head, {**saved.state.tables, **kept})
 
 
-def melt(
+def thaw_state(
     thawed: Thawed,
     seq: int,
     scheduler: Scheduler,
@@ -372,13 +372,13 @@ def _attempt(wish: Sleep | Resume) -> Attempt:
 
 
 def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
-    if (latest := store.latest()) is None:
+    if (latest := store.latest_snapshot()) is None:
         return None
     seq, data = latest
     try:
         thawed = thaw(data)
         if thawed.is_same_code:
-            back = melt(thawed, seq, make(), ended=store.ended)
+            back = thaw_state(thawed, seq, make(), ended=store.ended)
             back.saved = seq
             return back
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
@@ -401,7 +401,7 @@ def wishes_of(state: State) -> list[Wish]:
     wishes: list[Wish] = [
         Stop(*leaving) for leaving in releasing.leaving() if state.asleep.find(*leaving) is None
     ]
-    wishes += state.live.wishes(table)
+    wishes += state.live.pending_resizes(table)
     for sleeping in sleepers.values():
         if not (sleeping.there and _is_asked_to_run(state, sleeping.job)):
             wishes.append(Sleep(sleeping.job, sleeping.attempt, sleeping.rung))

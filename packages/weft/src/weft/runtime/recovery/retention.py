@@ -156,7 +156,7 @@ class Retention(Repeated):
             forgotten += gone
         if forgotten:
             log.info("jobs=%d forgotten, %d kept", forgotten, len(driver.ledger.jobs))
-            driver.saver.soon()
+            driver.saver.save_soon()
         await self._cut_log()
         return forgotten
 
@@ -180,12 +180,12 @@ class Retention(Repeated):
 
     async def _cut_log(self) -> None:
         driver, store = self._driver, self._driver.store
-        self._bases = await asyncio.to_thread(store.bases)
+        self._bases = await asyncio.to_thread(store.list_bases)
         driver.saver.wants_base = self._wants_base
         if self._wants_base(driver.seq, driver.now):
             await driver.restate_policy()
             await driver.saver.base_written()
-            self._bases = await asyncio.to_thread(store.bases)
+            self._bases = await asyncio.to_thread(store.list_bases)
         cut = choose_base(self._bases, driver.seq, driver.now, self.keep)
         if cut is not None:
             await asyncio.to_thread(store.compact, cut)

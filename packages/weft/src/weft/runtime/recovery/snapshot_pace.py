@@ -35,7 +35,7 @@ class SnapshotSaver:
             self._task = asyncio.create_task(self._write(*self._freeze(known), PAUSE_S))
             self._task.add_done_callback(broken)
 
-    def soon(self) -> None:
+    def save_soon(self) -> None:
         """Let a snapshot be due after the next turn."""
         self._soon = True
 

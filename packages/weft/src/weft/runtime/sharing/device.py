@@ -161,7 +161,9 @@ class DeviceControl:
         """The residents that are to be frozen from now until the next tick."""
         self._meet(now, residents)
         self.speeds.learn(now, self._residents, self._awake, self._since, ALONE_S)
-        working = {job: resident for job, resident in self._residents.items() if resident.works}
+        working = {
+            job: resident for job, resident in self._residents.items() if resident.is_training
+        }
         self._count_broken(now, working)
         self._last = now
         awake = frozenset(residents)
@@ -173,7 +175,7 @@ class DeviceControl:
         self._awake, self._running = awake, running
         return frozenset(residents) - awake
 
-    def standing(self, job: JobId) -> ResidentStanding:
+    def resident_state(self, job: JobId) -> ResidentStanding:
         resident = self._residents[job]
         return ResidentStanding(
             resident.promise, self.pace(job), self._broken_s.get(job, 0.0), self.mode
@@ -184,9 +186,11 @@ class DeviceControl:
         pace = self.speeds.pace(job)
         return self._promises.pace(job) if pace is None else pace
 
-    def company(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
+    def beside_now(self, job: JobId) -> tuple[tuple[JobId, ...], float | None]:
         """The jobs that a resident runs beside now, and the part of its speed that it keeps."""
-        group = frozenset(resident.job for resident in self._residents.values() if resident.works)
+        group = frozenset(
+            resident.job for resident in self._residents.values() if resident.is_training
+        )
         if self.mode == "groups":
             group &= self._awake
         if job not in group or len(group) < 2:
@@ -200,8 +204,8 @@ class DeviceControl:
     # ---- residents
 
     def _meet(self, now: float, residents: Mapping[JobId, ResidentSpeed]) -> None:
-        before = {job for job, resident in self._residents.items() if resident.works}
-        working = {job for job, resident in residents.items() if resident.works}
+        before = {job for job, resident in self._residents.items() if resident.is_training}
+        working = {job for job, resident in residents.items() if resident.is_training}
         dt = max(now - self._last, 0.0) if self._last > -inf else 0.0
         if len(working) > 1:
             self._credit_s = min(self._credit_s + PROBE_PART * dt, FIRST_PROBES_S)
@@ -211,7 +215,7 @@ class DeviceControl:
             )
             if promised and working - before and len(working) > 1:
                 self._credit_s = FIRST_PROBES_S
-            self.speeds.begin(residents.keys())
+            self.speeds.restart_measuring(residents.keys())
             self._turn, self.mode = None, "together"
             if self._probe is not None and working != before:
                 job, _ = self._probe  # it starts over: a newcomer ran beside it for a moment

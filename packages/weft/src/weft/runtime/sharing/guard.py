@@ -86,11 +86,11 @@ class SharingGuard(Repeated):
         for attempt in [*self._frozen]:
             await self._thaw(attempt)
 
-    def standing(self, job: JobId) -> ResidentStanding | None:
+    def resident_state(self, job: JobId) -> ResidentStanding | None:
         """The state of a job on a device that it shares; None where it is alone."""
         for control in self._devices.values():
             with suppress(KeyError):
-                return control.standing(job)
+                return control.resident_state(job)
         return None
 
     async def _run(self) -> None:
@@ -219,8 +219,8 @@ class SharingGuard(Repeated):
                 self._say(
                     self._driver.write_down(Observed(resident.job, resident.attempt, peak_gb))
                 )
-            beside, pace = control.company(resident.job)
-            broken_s = control.standing(resident.job).broken_s
+            beside, pace = control.beside_now(resident.job)
+            broken_s = control.resident_state(resident.job).broken_s
             if pace is not None and _is_news(now, last, pace, beside, broken_s):
                 last.pace, last.beside, last.at, last.broken_s = pace, beside, now, broken_s
                 observed = Observed(

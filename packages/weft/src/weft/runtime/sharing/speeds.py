@@ -50,7 +50,7 @@ class ResidentSpeed:
         return samples[0][0] if samples else inf
 
     @property
-    def works(self) -> bool:
+    def is_training(self) -> bool:
         """True if it has begun to train, as its steps tell, or its age where none are seen.
 
         While it waits for memory it does not: nothing that its neighbours do would speed it up.
@@ -76,7 +76,7 @@ class ResidentSpeeds:
     groups: dict[frozenset[JobId], dict[JobId, float]] = field(default_factory=dict)
     predict: Predict = predict_nothing
 
-    def begin(self, members: Collection[JobId]) -> None:
+    def restart_measuring(self, members: Collection[JobId]) -> None:
         """Others are there than before: what they did together says nothing now."""
         self.together.clear()
         self.alone = {job: rate for job, rate in self.alone.items() if job in members}
@@ -92,12 +92,14 @@ class ResidentSpeeds:
         least_alone_s: float,
     ) -> None:
         """Take in what was done `since` just those of `awake` were not frozen."""
-        working = [residents[job] for job in awake if residents[job].works]
+        working = [residents[job] for job in awake if residents[job].is_training]
         if len(working) == 1:
             self._learn_alone(working[0], now, since, least_alone_s)
             return
         group = frozenset(resident.job for resident in working)
-        everybody = all(resident.job in awake for resident in residents.values() if resident.works)
+        everybody = all(
+            resident.job in awake for resident in residents.values() if resident.is_training
+        )
         for resident in working:
             rate = _rate(resident, now, since, TRIED_S, BRISK_S)
             if rate is not None:

@@ -68,11 +68,12 @@ class PageSessions:
         if key in self._open:
             self._keep({name: session for name, session in self._open.items() if name != key})
 
-    def who(self, headers: Headers) -> Caller | None:
+    def caller_of(self, headers: Headers) -> Caller | None:
         """The caller of a request by its token or its session; None where that is not known."""
         scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
         if scheme:
-            return self._tokens.who(secret) if scheme.lower() == "bearer" and secret else None
+            bearer = scheme.lower() == "bearer" and secret
+            return self._tokens.caller_by_secret(secret) if bearer else None
         if PAGE_HEADER not in headers:
             return None
         session = self._open.get(_hash(_cookie(headers)))
@@ -88,7 +89,7 @@ class PageSessions:
 
 def find_caller(sessions: PageSessions, tokens: TokenFile, headers: Headers) -> Caller | None:
     """The caller of a request; anyone where there are no tokens, None where it is not known."""
-    return sessions.who(headers) if len(tokens) else ANYBODY
+    return sessions.caller_of(headers) if len(tokens) else ANYBODY
 
 
 def _cookie(headers: Headers) -> str:

@@ -40,7 +40,7 @@ class Buckets:
         self._left: dict[str, tuple[float, float]] = {}
         self.refused: Counter[str] = Counter()
 
-    def take(self, who: str) -> float:
+    def wait_s(self, who: str) -> float:
         """Seconds to wait before the next request is allowed; 0 if this one is."""
         if not self._rate:
             return 0.0
@@ -144,7 +144,7 @@ class LimitRate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _free(scope["path"]):
             asker = find_asker(scope, self._asks)
-            if not asker.admin and (wait_s := self._buckets.take(asker.key)):
+            if not asker.admin and (wait_s := self._buckets.wait_s(asker.key)):
                 await self._refuse(asker.key, wait_s, scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -116,7 +116,7 @@ class TokenFile:
     def all(self) -> list[Token]:
         return list(self._tokens.values())
 
-    def who(self, secret: str) -> Caller | None:
+    def caller_by_secret(self, secret: str) -> Caller | None:
         """The owner of this token; None if it is unknown."""
         given = _hash(secret)
         caller: Caller | None = None
@@ -236,7 +236,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def public(token: Token) -> dict[str, Any]:
+def public_fields(token: Token) -> dict[str, Any]:
     """The fields of a token that may be shown."""
     shown = asdict(replace(token, sha256=""))
     del shown["sha256"]

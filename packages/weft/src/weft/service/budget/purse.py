@@ -42,7 +42,7 @@ class RequestPurse:
         """The tenant whose token came with it."""
         return asker_of(self._scope).key
 
-    def take(self, rows: int, what: str, hint: str, field: str = "") -> None:
+    def pay_rows(self, rows: int, what: str, hint: str, field: str = "") -> None:
         """Pay for that many rows, before they are made."""
         self.taken += rows
         if self.taken > ROWS:

@@ -37,7 +37,7 @@ class LoopTurns:
     def close(self) -> None:
         asyncio.get_running_loop().set_task_factory(None)
 
-    def note(
+    def record_turn(
         self, purse: RequestPurse | None, work: CoroutineType[Any, Any, Any], cpu_s: float, s: float
     ) -> None:
         """One turn: what it was, its CPU time, and how long it took."""
@@ -119,6 +119,6 @@ class _Measured(Coroutine[Any, Any, Any]):
             return step(value)
         finally:
             spent_s = time.thread_time() - began
-            self._turns.note(
+            self._turns.record_turn(
                 purse or purse_here(), self._work, spent_s, time.perf_counter() - passed
             )

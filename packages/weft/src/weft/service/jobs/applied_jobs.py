@@ -135,7 +135,7 @@ class AppliedJobs(Repeated):
         who = Caller("user", asked.tenant)
         body = read_spec(asked)
         try:
-            after = await AwaitedJobs(self.service.names, who).after(body)
+            after = await AwaitedJobs(self.service.names, who).resolve_after(body)
             (read,) = read_jobs(body.model_copy(update={"id": job}), self.service, who, after)
             if not asked.claimed:
                 self.service.live.check(read)
@@ -147,7 +147,7 @@ class AppliedJobs(Repeated):
             raise _Invalid(error.what, error.hint) from error
 
     async def _show(self, asked: JobObject, job: JobId) -> None:
-        answer = self._view.job(self.service.driver.job(job))
+        answer = self._view.describe_job(self.service.driver.job(job))
         await self._write(asked, status_of_job(asked, answer, time.time()))
 
     async def _write(self, asked: JobObject, status: Status) -> None:
@@ -158,7 +158,7 @@ class AppliedJobs(Repeated):
         if calm and time.monotonic() - self._written.get(asked.uid, 0.0) < REASON_S:
             return
         for reason, text in news_of(asked.status, status):
-            await self.objects.tell(asked, reason, text, warning=reason in WARNINGS)
+            await self.objects.post_event(asked, reason, text, warning=reason in WARNINGS)
         await self.objects.write(asked, status)
         self._written[asked.uid] = time.monotonic()
 

@@ -28,7 +28,7 @@ class AwaitedJobs:
         self._known: dict[str, list[JobId]] = {}
         self._afters: dict[Key, After] = {}
 
-    async def after(self, body: JobFile) -> After:
+    async def resolve_after(self, body: JobFile) -> After:
         """The jobs that a job is to run after, by id; HttpProblem for names of none or several."""
         asked = {"ok": body.after.ok, "any": body.after.any, "not_ok": body.after.not_ok}
         if not any(asked.values()):
@@ -47,7 +47,7 @@ class AwaitedJobs:
                 if name not in self._known:
                     self._known[name] = self._names.find_all(name, self._who)
                 known = self._known[name]
-                self._purse.take(len(known), "these jobs would wait for", HINT)
+                self._purse.pay_rows(len(known), "these jobs would wait for", HINT)
             except HttpProblem as error:
                 what = f"after.{field}: {error.what}"
                 raise HttpProblem(422, what, error.hint, "after") from error

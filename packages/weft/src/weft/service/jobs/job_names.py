@@ -54,7 +54,7 @@ class JobNames:
     def _jobs(self) -> JobRecords:
         return self._present()
 
-    def find(self, text: str, who: Caller) -> JobId:
+    def resolve(self, text: str, who: Caller) -> JobId:
         """The job that `who` means; Refused if there is none, or more than one."""
         exact = self._exact(text, who)
         if exact is not None:
@@ -75,7 +75,7 @@ class JobNames:
         """The jobs of the sweep or app that `who` means, or else the one job."""
         app = self.find_app(text, who)
         if app is None:
-            return [self.find(text, who)]
+            return [self.resolve(text, who)]
         whose, jobs = _tenant_of(who), self._jobs
         live = [job for job in self._apps[whose or ALL].jobs.get(app, ()) if job in jobs.live]
         past = jobs.ended.of_app(app, MOST_OF_APP, tenant=whose)
@@ -86,7 +86,7 @@ class JobNames:
         self.catch_up()
         whose, live = _tenant_of(who), self._jobs.live
         apps = self._apps[whose or ALL]
-        known = {*apps.beginning(text, live), *self._jobs.ended.apps(text, 2, tenant=whose)}
+        known = {*apps.beginning(text, live), *self._jobs.ended.app_names(text, 2, tenant=whose)}
         if text in known or self._exact(text, who) is not None:
             return text if text in known else None
         return known.pop() if len(known) == 1 else None
@@ -101,13 +101,15 @@ class JobNames:
     def _named(self, text: str, who: Caller) -> list[JobId]:
         """Return jobs of that name, one that has not ended first; else those that begin so."""
         ended, whose = self._jobs.ended, _tenant_of(who)
-        named = self._both(self._names.get(text, []), ended.named(text, MOST, tenant=whose), who)
+        named = self._both(
+            self._names.get(text, []), ended.find_by_name(text, MOST, tenant=whose), who
+        )
         if named:
             active = [job for job in named if job in self._jobs.active]
             return active if len(active) == 1 else named
         job_ids: list[JobId] = []
         for start in (text, f"{who.tenant}:{text}"):
-            past = ended.beginning(start, MOST, tenant=whose)
+            past = ended.find_by_prefix(start, MOST, tenant=whose)
             job_ids += self._both(self._beginning(start), past, who)
         return job_ids
 

@@ -44,7 +44,7 @@ class JobView:
         self._waits = waits_of(driver)
         self.device = device_word(self._kinds.values())
 
-    def job(self, status: JobStatus) -> JobAnswer:
+    def describe_job(self, status: JobStatus) -> JobAnswer:
         record, job = status.record, status.record.job
         silent = self._silent_s(status)
         secrets = secrets_of(job)

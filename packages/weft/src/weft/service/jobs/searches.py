@@ -103,7 +103,7 @@ class Searches(Repeated):
         jobs, now = self.service.driver.ledger.jobs, self.service.driver.now
         since = 0.0 if self._seen >= 0 else now - RECALLED_S
         while self._seen + 1 < (following := jobs.following):
-            records = await self.service.read(jobs.pager(PAGE, after=self._seen, since=since))
+            records = await self.service.read(jobs.page_reader(PAGE, after=self._seen, since=since))
             for record in records:
                 search = None if record.job.launch is None else record.job.launch.search
                 if search is not None and search.kind in (SearchKind.ASHA, SearchKind.OPTUNA):

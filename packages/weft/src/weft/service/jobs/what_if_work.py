@@ -219,7 +219,9 @@ class QueueForecast:
     _until: float = 0.0
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ask(self, whose: str, present: Callable[[], Present]) -> tuple[bytes, float, str]:
+    async def forecast_tenant(
+        self, whose: str, present: Callable[[], Present]
+    ) -> tuple[bytes, float, str]:
         """Waiting jobs of a tenant as JSON, in how many seconds to ask again, why none is known."""
         async with self._turn:
             began = time.monotonic()

@@ -101,7 +101,7 @@ def addresses(url: str, owner: str = "owner") -> list[str]:
     return people
 
 
-def reaches(url: str, owner: str) -> bool:
+def may_be_about(url: str, owner: str) -> bool:
     """True if mail to `url` can be about a job of this owner, whose name may be of any form."""
     return OWNER not in unquote(url) or MAILBOX.fullmatch(owner) is not None
 

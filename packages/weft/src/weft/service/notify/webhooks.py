@@ -34,7 +34,7 @@ from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
 from weft.service.jobs.job_view import name_fields
-from weft.service.notify.mail import SCHEME, MailServer, addresses, reaches
+from weft.service.notify.mail import SCHEME, MailServer, addresses, may_be_about
 from weft.service.responses.job_row import JobName
 from weft.service.responses.json_values import plain
 
@@ -160,11 +160,11 @@ class Hook:
     needs: bool = False
     sent: Mapping[str, float] = field(default_factory=dict)
 
-    def serves(self, job: Job, way: str) -> bool:
+    def wants(self, job: Job, way: str) -> bool:
         """True if a job that asks for this way of being notified is heard here."""
         fits = self.on_request and WAYS[self.format] == way
         owner = job.launch.owner if job.launch is not None else ""
-        reached = self.format != "mail" or reaches(self.url, owner)
+        reached = self.format != "mail" or may_be_about(self.url, owner)
         return fits and reached and self.tenant in ("", job.tenant)
 
 
@@ -214,7 +214,7 @@ class Hooks:
         if url.startswith(SCHEME):
             format = "mail"
         self._check(url, format)
-        if needs and (states or on_request or (format == "mail" and not reaches(url, ""))):
+        if needs and (states or on_request or (format == "mail" and not may_be_about(url, ""))):
             raise InvalidConfig(
                 "a receiver of what needs a person is not about single jobs or their users",
                 hint="leave out states, on-request and {user}",
@@ -307,7 +307,7 @@ def wanted(hook: Hook, change: StateChange) -> bool:
     """True if a hook asked for this change."""
     if hook.tenant and change.job.tenant != hook.tenant:
         return False
-    if hook.format == "mail" and not reaches(hook.url, change.owner):
+    if hook.format == "mail" and not may_be_about(hook.url, change.owner):
         return False
     if hook.on_request and WAYS[hook.format] not in change.notify:
         return False

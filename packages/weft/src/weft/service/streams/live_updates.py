@@ -58,12 +58,12 @@ class Reasons:
     _examples: dict[int, JobId] = field(default_factory=dict)
     _last: int = NO_REASON
 
-    def number(self, driver: Driver, job_view: JobView, status: JobStatus) -> int:
+    def number_of_job(self, driver: Driver, job_view: JobView, status: JobStatus) -> int:
         """The number of a job's reason, with its text as it is now."""
         text, key = _reason(driver, job_view, status)
-        return self.note(key, text, status.record.job.id) if text else NO_REASON
+        return self.number_of_cause(key, text, status.record.job.id) if text else NO_REASON
 
-    def note(self, key: Hashable, text: str, job: JobId) -> int:
+    def number_of_cause(self, key: Hashable, text: str, job: JobId) -> int:
         """The number of what a reason follows from, which `job` is an example of."""
         number = self._numbers.get(key)
         if number is None:
@@ -73,13 +73,13 @@ class Reasons:
         self._examples[number] = job
         return number
 
-    def renew(self, driver: Driver, job_view: JobView) -> set[JobId]:
+    def update_all(self, driver: Driver, job_view: JobView) -> set[JobId]:
         """Look at every reason again; which jobs have another one now."""
         other = set()
         for number, job in [*self._examples.items()]:
             if (
                 job in driver.ledger.jobs.active
-                and self.number(driver, job_view, driver.job(job)) == number
+                and self.number_of_job(driver, job_view, driver.job(job)) == number
             ):
                 continue
             del self._examples[number]  # found again with the next job that has it
@@ -87,7 +87,7 @@ class Reasons:
                 other.add(job)
         return other
 
-    def tidy(self, used: Set[int], most: int = MOST_REASONS) -> None:
+    def forget_unused(self, used: Set[int], most: int = MOST_REASONS) -> None:
         """Forget reasons that no job has where there are too many; no number is given again."""
         if len(self._numbers) > most:
             self._numbers = {key: n for key, n in self._numbers.items() if n in used}
@@ -265,7 +265,7 @@ class LiveUpdates:
         jobs, nodes = noted.jobs, frozenset[str]()
         if wholly:
             job_view = JobView(driver)
-            jobs = jobs | noted.reports | self._reasons.renew(driver, job_view)
+            jobs = jobs | noted.reports | self._reasons.update_all(driver, job_view)
             nodes = self._renew_nodes()
             self._tidy()
         else:
@@ -288,7 +288,7 @@ class LiveUpdates:
         active = self._live.driver.ledger.jobs.active
         if len(self._rows) > len(active) + ROWS_KEPT:
             self._rows = {job: row for job, row in self._rows.items() if job in active}
-        self._reasons.tidy({row.why for row in self._rows.values()})
+        self._reasons.forget_unused({row.why for row in self._rows.values()})
 
     def _tell(self) -> None:
         self._news.set()
@@ -300,7 +300,7 @@ class LiveUpdates:
         job_view, began = JobView(driver), time.perf_counter()
         fresh_until = began + SOON_S  # a view counts all that hold GPUs: not one for each few rows
         for status in statuses:
-            why = self._reasons.number(driver, job_view, status)
+            why = self._reasons.number_of_job(driver, job_view, status)
             row = row_of(driver, status, why)
             self._rows[status.record.job.id] = DescribedJob(row.tenant, why, write_json(row))
             if (took_s := time.perf_counter() - began) > AT_ONCE_S:
@@ -385,7 +385,7 @@ class LiveUpdates:
         """The last jobs that have ended, with a row each."""
         driver = self._live.driver
         jobs = driver.ledger.jobs
-        page = jobs.pager(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
+        page = jobs.page_reader(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
         latest = [record for record in await asyncio.to_thread(page) if record.outcome]
         async with self._describing:
             missing = [record for record in latest if record.job.id not in self._rows]

@@ -152,12 +152,12 @@ def _install(options: str) -> None:
 def _wait_for_turn(state: Path, database: str) -> Standby:
     """Stand by until no service leads; notify the parent process that this one is alive."""
     from weft.app.serve.standby import Standby, open_place
-    from weft.service.watchdog import tell
+    from weft.service.watchdog import notify_systemd
 
     place = open_place(state, database)
     typer.echo(f"standing by for the service at {place.name}")
-    tell(os.environ, "READY=1\nSTATUS=standing by")
-    turn = Standby(place, lambda: tell(os.environ, "WATCHDOG=1"))
+    notify_systemd(os.environ, "READY=1\nSTATUS=standing by")
+    turn = Standby(place, lambda: notify_systemd(os.environ, "WATCHDOG=1"))
     turn.wait()
     return turn
 

@@ -49,7 +49,7 @@ async def history(
     def read() -> ClusterHistoryAnswer:
         past.advance(now)
         first = now - HOUR_S if since is None else since
-        stretch = past.stretch(first, until)
+        stretch = past.windows_between(first, until)
         sums = _by_key(stretch, who)
         total = sums.get((ALL, ""), np.zeros_like(stretch.sums[:, 0]))
         marks = past.marks_between(first, until)

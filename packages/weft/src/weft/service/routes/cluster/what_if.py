@@ -147,12 +147,12 @@ def _back(service: Context, change: WhatIfChanges, hours: float | None, cpu_s: f
     variants = {
         named.text: Variant(service.driver.policy, cluster),
         change.label(named.text): Variant(
-            change.around(named, rules), change.cluster(cluster), change
+            change.wrap_policy(named, rules), change.cluster(cluster), change
         ),
     }
     jobs, store = service.driver.ledger.jobs, service.live.store
     since = 0.0 if hours is None else now - hours * HOUR
-    read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
+    read = jobs.page_reader(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
     return lambda: partial(
         compare_past, cpu_s, read(), variants, now, hours, read_speeds(store), remark
     )
@@ -174,7 +174,7 @@ async def queue(service: Service, who: Anyone) -> Response:
     driver = service.driver
     whose = ALL_TENANTS if who.everywhere else who.tenant
     try:
-        jobs, again_s, unknown = await service.forecast.ask(
+        jobs, again_s, unknown = await service.forecast.forecast_tenant(
             whose,
             lambda: Present.of(driver.scheduler, driver.now, correction=driver.start_correction()),
         )

@@ -76,7 +76,7 @@ async def _read(
 ) -> tuple[Job, bool]:
     """One job of a batch, and whether it was submitted before; a refusal says which it is."""
     try:
-        [job] = single.read_jobs(asked, service, who, await awaited.after(asked), key)
+        [job] = single.read_jobs(asked, service, who, await awaited.resolve_after(asked), key)
         known = single.is_known(job, service, who)
         if not known:
             service.live.check(job)

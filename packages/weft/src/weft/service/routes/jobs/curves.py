@@ -86,7 +86,7 @@ async def _jobs_of(
     jobs = service.driver.ledger.jobs
     last = find_page_start(jobs, who, after)
     whose = ALL if who.everywhere else who.tenant
-    return await service.read(jobs.pager(limit, after=last, tenant=whose, app=app))
+    return await service.read(jobs.page_reader(limit, after=last, tenant=whose, app=app))
 
 
 def _terms(records: Sequence[JobRecord]) -> dict[str, Any]:

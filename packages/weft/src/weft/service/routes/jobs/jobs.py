@@ -77,7 +77,7 @@ async def accept_job(body: JobFile, request: Request, service: Context, who: Cal
     check_user_known(service)
     check_sweep(body)
     jobs = []
-    after = await AwaitedJobs(service.names, who).after(body)
+    after = await AwaitedJobs(service.names, who).resolve_after(body)
     for job in read_jobs(body, service, who, after, key_of(request)):
         jobs.append(job)
         if len(jobs) % PART == 0:
@@ -139,7 +139,9 @@ async def list_jobs(
     for start in range(0, min(limit, len(statuses)), PART):
         began = time.perf_counter()
         job_view = JobView(service.driver)
-        some = [job_view.job(status) for status in statuses[start : min(start + PART, limit)]]
+        some = [
+            job_view.describe_job(status) for status in statuses[start : min(start + PART, limit)]
+        ]
         parts.append(write_json(some)[1:-1])
         # As long as it took for others, once it is a long page.
         await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
@@ -151,7 +153,7 @@ async def list_jobs(
 async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
     """One job, ended or not."""
     status = find_job(service, who, job_id)
-    answer = JobView(service.driver).job(status)
+    answer = JobView(service.driver).describe_job(status)
     job = status.record.job
     pids = service.driver.engine.pids(job.id, status.record.attempt)
     arguments = arguments_of(job.launch, secrets_of(job))
@@ -269,7 +271,7 @@ def check_notify(jobs: Sequence[Job], service: Context) -> None:
         (job.launch.owner, way): job for job in jobs if job.launch for way in job.launch.notify
     }
     for (owner, way), job in asked.items():
-        if not any(hook.serves(job, way) for hook in hooks):
+        if not any(hook.wants(job, way) for hook in hooks):
             raise HttpProblem(
                 422,
                 f"no {way} about jobs that ask for it reaches {owner or 'a token without a name'}",
@@ -334,7 +336,7 @@ async def _choose(
     # Both at once: a job that ends before the pages are read is not left out.
     active = _active(service, states.difference(ENDED), whose, app, last, limit)
     pages = [
-        jobs.pager(limit, after=last, tenant=whose, outcome=outcome, app=app)
+        jobs.page_reader(limit, after=last, tenant=whose, outcome=outcome, app=app)
         for outcome in (states.intersection(ENDED) if states else [ALL])
     ]
     records = [record for page in pages for record in await service.read(page)]

@@ -34,7 +34,7 @@ async def take_batch_jobs(service: Service, who: Writer) -> Json:
     """
     account, works = find_works(service, who)
     try:
-        work = works.take(account)
+        work = works.claim_work(account)
     except WeftError as error:
         raise HttpProblem(403, error.what, error.hint) from error
     make = [FoldersToMake(secret=wish.secret, folders=[*wish.folders]) for wish in work.make]

@@ -141,7 +141,7 @@ def _note_start(service: Context, job: JobId, start: Estimate | None, asked: flo
     passed = service.driver.now - asked
     low, mid, high = (None if q is None else max(q - passed, 0.0) for q in quantiles)
     if low is not None and mid is not None and high is not None:
-        service.driver.foretell(Foretold(job, low, mid, high))
+        service.driver.log_prediction(Foretold(job, low, mid, high))
 
 
 @router.post("/plan", response_model=Planned)
@@ -158,7 +158,7 @@ async def plan_job_if(body: PlanIf, service: Service, who: Writer) -> Json:
 
 async def _plan(body: JobFile, service: Context, who: Caller, change: WhatIfChanges) -> Planned:
     check_sweep(body)
-    after = await AwaitedJobs(service.names, who).after(body)
+    after = await AwaitedJobs(service.names, who).resolve_after(body)
     job = next(read_jobs(body, service, who, after))  # the first of a sweep
     if job.id in service.driver.scheduler.state.table:
         raise HttpProblem(409, f"there is a job {job.id!r} already", "leave the id out", "id")
@@ -192,11 +192,11 @@ async def read_change(service: Context, who: Caller, wanted: Changed) -> WhatIfC
         sizes: dict[str, int] = {}
         for name, gpus in {job.id: job.gpus for job in wanted.jobs}.items():
             await request_purse().pause()
-            sizes[str(service.names.find(name, who))] = gpus
+            sizes[str(service.names.resolve(name, who))] = gpus
         change = WhatIfChanges(
             asked, dict(wanted.limits), dict(wanted.weights), wanted.nodes, sizes
         )
-        change.around(service.live.policy, service.live.quotas)
+        change.wrap_policy(service.live.policy, service.live.quotas)
         change.cluster(service.driver.scheduler.state.cluster)
     except UnknownName as error:
         raise HttpProblem(422, error.what, error.hint, "policy") from error
@@ -216,7 +216,7 @@ def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Ad
         if word == "drained" and (not job.demand.kinds or node.kind in job.demand.kinds):
             text = f"use node {node.id} again (`weft undrain {node.id}`)"
             advice.append(
-                Advice(text, {"undrain": node.id}, job, partial(Present.having, node=node))
+                Advice(text, {"undrain": node.id}, job, partial(Present.with_node, node=node))
             )
     if waits is not None and waits.blocker in OVER_QUOTA:
         held = count_held_by_tenant(service.driver)[job.tenant]

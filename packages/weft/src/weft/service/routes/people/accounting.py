@@ -156,7 +156,7 @@ async def _choose(
 ) -> list[JobRecord]:
     """Jobs of the caller's that were submitted then, in order of submission."""
     whose = ALL if who.everywhere else who.tenant
-    read = service.driver.ledger.jobs.pager(limit, after=last, tenant=whose, since=since)
+    read = service.driver.ledger.jobs.page_reader(limit, after=last, tenant=whose, since=since)
     records = await service.read(read)
     return [*takewhile(lambda record: record.submitted < until, records)]
 

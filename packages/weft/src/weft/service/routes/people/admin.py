@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from weft.core.errors import UnknownName
 from weft.runtime.loop.driver import Driver
-from weft.service.access.tokens import public
+from weft.service.access.tokens import public_fields
 from weft.service.context import PREFIX, PROBLEMS, Admin, Context, Service
 from weft.service.http.replies import Json
 from weft.service.notify.webhooks import Hook
@@ -95,7 +95,9 @@ class AskHook(RequestBody):
 @router.get("/tokens", response_model=TokenList)
 async def tokens(service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
     """Every token, without secrets."""
-    return Json(TokenList(tokens=[TokenAnswer(**public(token)) for token in service.tokens.all()]))
+    return Json(
+        TokenList(tokens=[TokenAnswer(**public_fields(token)) for token in service.tokens.all()])
+    )
 
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
@@ -106,14 +108,14 @@ async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  #
         raise UnknownName.among("account", account, service.live.users, "the file of --users")
     lasts_s = body.expires_s or 0.0
     token, secret = service.tokens.create(body.role, body.tenant, body.name, account, lasts_s)
-    return Json(NewToken(**public(token), token=secret), status_code=201)
+    return Json(NewToken(**public_fields(token), token=secret), status_code=201)
 
 
 @router.post("/tokens/{token_id}/rotate", status_code=201, response_model=NewToken)
 async def rotate_token(token_id: str, body: AskRotation, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Create a new token with the same rights; the old one works until the overlap ends."""
     token, secret = service.tokens.rotate(token_id, body.overlap_s)
-    return Json(NewToken(**public(token), token=secret), status_code=201)
+    return Json(NewToken(**public_fields(token), token=secret), status_code=201)
 
 
 @router.delete("/tokens/{token_id}", response_model=Done)

@@ -40,7 +40,14 @@ from benchmarks.any_job.kinds import (
     time_steps,
 )
 from benchmarks.any_job.slowdowns import PROMISE, slowdown, speed_alone
-from benchmarks.any_job.ways import Outcome, all_at_once, all_waiting, by_weft, one_at_a_time
+from benchmarks.any_job.ways import (
+    LIMIT_S,
+    Outcome,
+    all_at_once,
+    all_waiting,
+    by_weft,
+    one_at_a_time,
+)
 
 MIXES = {"fitting": FITTING, "crowded": CROWDED, "spikes": SPIKES, "overcommitted": OVERCOMMITTED}
 CPU_FLAGS = ["--engine", "local:slots=1,cpu=true"]
@@ -73,7 +80,7 @@ def main() -> int:
             jobs[number] = replace(jobs[number], slowdown=PROMISE)
         print(f"mix {asked.mix}, seed {seed}:", [(j.at, j.kind, j.steps) for j in jobs], flush=True)
         by_way = results[f"{asked.mix}-{seed}"] = dict[str, Any]()
-        run_mix(jobs, flags, asked.skip, by_way, results, keep)
+        run_mix(jobs, flags, asked.skip, by_way, results, keep, asked.limit_s)
         show(by_way)
     return 0
 
@@ -97,14 +104,15 @@ def run_mix(
     by_way: dict[str, Any],
     results: dict[str, Any],
     keep: Callable[[], None],
+    limit_s: float,
 ) -> None:
-    """All ways into `found`, kept after each, and what each job lost beside the others."""
+    """All ways into `by_way`, kept after each, and what each job lost beside the others."""
     alone: dict[str, float] = results["speed"]
     ways: dict[str, Callable[[], list[Outcome]]] = {
         "alone": lambda: one_at_a_time(jobs),
-        "at once": lambda: all_at_once(jobs),
-        "waiting": lambda: all_waiting(jobs),
-        "weft": lambda: by_weft(jobs, flags),
+        "at once": lambda: all_at_once(jobs, limit_s=limit_s),
+        "waiting": lambda: all_waiting(jobs, limit_s),
+        "weft": lambda: by_weft(jobs, flags, limit_s),
     }
     speeds = [alone[job.kind] for job in jobs] if {job.kind for job in jobs} <= set(alone) else []
     for way, run in ways.items():
@@ -204,6 +212,9 @@ def read_arguments() -> argparse.Namespace:
         "--ask", type=int, help="one job in so many asks for a slowdown of at most 1.3"
     )
     parser.add_argument("--known", type=Path, help="an earlier result, for its step times")
+    parser.add_argument(
+        "--limit-s", type=float, default=LIMIT_S, help="seconds after which a way is given up"
+    )
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 

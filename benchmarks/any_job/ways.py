@@ -68,10 +68,10 @@ def one_at_a_time(jobs: list[Job]) -> list[Outcome]:
     return outcomes
 
 
-def all_waiting(jobs: list[Job]) -> list[Outcome]:
+def all_waiting(jobs: list[Job], limit_s: float = LIMIT_S) -> list[Outcome]:
     """Each started when it arrives, and those whose memory is not free wait inside a call."""
     with guard_variables() as guard:
-        return all_at_once(jobs, guard)
+        return all_at_once(jobs, guard, limit_s)
 
 
 @contextmanager
@@ -95,8 +95,13 @@ def guard_variables() -> Iterator[dict[str, str]]:
             book.wait()
 
 
-def all_at_once(jobs: list[Job], env: Mapping[str, str] | None = None) -> list[Outcome]:
-    """Each started when it arrives, with nobody to look after them."""
+def all_at_once(
+    jobs: list[Job], env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
+) -> list[Outcome]:
+    """Each started when it arrives, with nobody to look after them.
+
+    What has not ended after `limit_s` is killed.
+    """
     outcomes = [Outcome(job) for job in jobs]
     with tempfile.TemporaryDirectory() as folder:
         began, running = time.time(), list[tuple[Outcome, subprocess.Popen[bytes], Path]]()
@@ -114,16 +119,21 @@ def all_at_once(jobs: list[Job], env: Mapping[str, str] | None = None) -> list[O
                         env={**plain_environment(), "WEFT_JOB": f"job-{number}", **(env or {})},
                     )
                 running.append((outcome, process, log))
+            late = time.time() - began > limit_s
+            for _, process, _ in running if late else ():
+                process.kill()
             for entry in [started for started in running if started[1].poll() is not None]:
                 outcome, process, log = entry
                 outcome.ended = time.time() - began
                 outcome.ok, outcome.text = process.returncode == 0, log.read_text(errors="replace")
+                if late:
+                    outcome.notes.append(f"it had not ended after {limit_s:g} s")
                 running.remove(entry)
             time.sleep(0.05)
     return outcomes
 
 
-def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
+def by_weft(jobs: list[Job], flags: list[str], limit_s: float = LIMIT_S) -> list[Outcome]:
     """Submitted to a service as they arrive, with a command and one GPU and nothing else."""
     with service(flags) as port:
         began, names = time.time(), []
@@ -131,7 +141,7 @@ def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
             sleep_until(began + job.at)
             names.append(submit(port, job.command, job.slowdown))
         outcomes = [Outcome(job) for job in jobs]
-        wait_for(port, names)
+        wait_for(port, names, limit_s)
         for outcome, name in zip(outcomes, names, strict=True):
             answer = call(port, f"/jobs/{name}")
             outcome.ended = (answer.get("ended") or time.time()) - began
@@ -140,6 +150,7 @@ def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
             outcome.text = read_log(port, name)
             if not outcome.ok:
                 outcome.notes.append(str(answer.get("reason") or answer.get("error") or ""))
+                print(f"  {name} {outcome.job.kind}: {answer['state']} {outcome.notes}", flush=True)
         return outcomes
 
 

@@ -20,6 +20,7 @@ from weft.wire.memory_waits import VARIABLE
 
 pytestmark = GLIBC
 FAULT = "echo 'CUDA error: an illegal memory access was encountered'; exit 1"
+SMALL = {"gpu_mem_gb": 2.0}
 TOOL = "#!/bin/sh\necho $* >> {}\nexit {}\n"
 
 
@@ -65,9 +66,10 @@ def test_jobs_are_clients_unless_they_may_have_to_be_suspended(machine: Machine)
             large = await run_one(machine, driver, machine.job("l", "exit 0", gpu_mem_gb=13.0))
             alone = await run_one(machine, driver, machine.job("a", "exit 0", shareable=False))
 
-        assert [is_client(spec) for spec in (unknown, small, large, alone)] == [1, 1, 0, 0]
+        assert [is_client(spec) for spec in (unknown, small, large, alone)] == [0, 1, 0, 0]
+        assert "nobody has seen" in notices(unknown)
         assert "not by MPS: it needs 13 GB and may have to be suspended" in notices(large)
-        assert "MPS" not in notices(unknown) + notices(alone)
+        assert "MPS" not in notices(small) + notices(alone)
 
     asyncio.run(main())
 
@@ -75,10 +77,10 @@ def test_jobs_are_clients_unless_they_may_have_to_be_suspended(machine: Machine)
 def test_a_program_that_made_a_fault_is_never_a_client_again(machine: Machine) -> None:
     async def main() -> None:
         async with machine.serving(ENGINE) as driver:
-            first = await run_one(machine, driver, machine.job("first", FAULT))
+            first = await run_one(machine, driver, machine.job("first", FAULT, **SMALL))
         async with machine.serving(ENGINE) as driver:  # remembered by another service, too
-            second = await run_one(machine, driver, machine.job("second", FAULT))
-            other = await run_one(machine, driver, machine.job("other", "exit 1"))
+            second = await run_one(machine, driver, machine.job("second", FAULT, **SMALL))
+            other = await run_one(machine, driver, machine.job("other", "exit 1", **SMALL))
 
         assert [is_client(spec) for spec in (first, second, other)] == [True, False, True]
         assert "may have caused a fault" in notices(second)
@@ -92,7 +94,7 @@ def test_nobody_is_a_client_where_the_policy_does_not_gain_by_it(
 ) -> None:
     async def main() -> None:
         async with machine.serving(ENGINE, policy) as driver:
-            spec = await run_one(machine, driver, machine.job("a", "exit 0"))
+            spec = await run_one(machine, driver, machine.job("a", "exit 0", **SMALL))
 
         assert not is_client(spec)
         assert not (machine.folder / "asked").exists()
@@ -106,7 +108,8 @@ def test_jobs_run_without_mps_where_its_daemon_does_not_start(machine: Machine) 
     async def main() -> None:
         async with machine.serving(ENGINE) as driver:
             specs = [
-                await run_one(machine, driver, machine.job(name, "exit 0")) for name in ("a", "b")
+                await run_one(machine, driver, machine.job(name, "exit 0", **SMALL))
+                for name in ("a", "b")
             ]
 
         assert [is_client(spec) for spec in specs] == [False, False]

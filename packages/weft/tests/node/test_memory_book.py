@@ -122,6 +122,24 @@ def test_memory_that_becomes_free_goes_to_the_one_that_waits_longest() -> None:
     assert driver.order == [2, 3]
 
 
+def test_where_all_wait_what_is_reserved_goes_to_small_requests_at_once() -> None:
+    """Each of hundreds of small parts of a network took two seconds: as good as never."""
+    driver = Driver()
+    for key, held in ((1, 62), (2, 61), (3, 3)):
+        driver.start(key, held)
+    driver.want(3, 45)
+    driver.want(2, 45)
+    for _ in range(20):
+        driver.want(1, 1)
+        driver.pass_s(0.2)
+        driver.hold(1, 62)
+
+    assert driver.order.count(1) == 20
+    driver.end(1)
+    driver.pass_s(1.0)
+    assert driver.order[20:]
+
+
 def test_a_higher_priority_comes_first() -> None:
     driver = Driver()
     driver.start(1, 100)

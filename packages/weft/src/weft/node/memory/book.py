@@ -239,14 +239,15 @@ class Book:
     def _break_up(self, now: float, device: str) -> Out:
         """Have one give way where nothing will become free: all that hold memory wait for more."""
         book, waiting, held = self._device(device), self._waiting(device), self.held_bytes(device)
-        # What a process held that has just ended comes back a moment later.
-        if not waiting or not book.fresh or now - book.changed_at < LATELY_S:
+        if not waiting or not self._all_wait(device):
             return []
-        if not self._all_wait(device):
-            return []
+        # Nobody goes on without what is reserved, and a network asks for hundreds of small parts.
         least = min(waiting, key=lambda wait: wait.size)
         if least.size <= book.free and least.tries < TRIES:
             return _try(now, least)
+        # What a process held that has just ended comes back a moment later.
+        if not book.fresh or now - book.changed_at < LATELY_S:
+            return []
         if not held.keys() - {waiting[0].job}:  # what is missing is held by none of us
             late = now - waiting[0].since >= LONELY_S and not book.away
             return _refuse(now, waiting[:1]) if late else []
@@ -312,6 +313,8 @@ class Book:
     def _changed(self, now: float, device: str) -> Out:
         book = self._device(device)
         book.fresh, book.changed_at = False, now
+        for wait in self._waiting(device):
+            wait.tries = 0
         return self._serve(now, device)
 
     def _let_go(self, device: str) -> Out:

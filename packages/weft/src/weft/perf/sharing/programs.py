@@ -115,7 +115,9 @@ class LearntPrograms(Remembering[ProgramsSeen]):
         if _key(job, kind) in self.memory.alone:
             return "its program ran out of GPU memory beside others"
         need_gb = self.need_gb(job, kind)
-        if need_gb is None or need_gb <= SMALL_PART * device_gb:
+        if need_gb is None:
+            return "nobody has seen what its program needs, so it may have to be suspended"
+        if need_gb <= SMALL_PART * device_gb:
             return ""
         return f"it needs {need_gb:.3g} GB and may have to be suspended, which no client can be"
 

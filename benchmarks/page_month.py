@@ -287,7 +287,7 @@ def main() -> None:
         bare_s, bare = read(state, history=False)
         kept_s, kept = read(state, history=True)
         of_history = len(json.dumps(kept.ledger.history.save()))
-        report = {
+        history = {
             "events of the month": float(events),
             "CPU to read them without history, s": bare_s,
             "CPU to read them with it, as a part of that": kept_s / bare_s,
@@ -296,10 +296,15 @@ def main() -> None:
             "a snapshot without it, KB": snapshot_bytes(bare) / 1e3,
             "a snapshot with it, KB": snapshot_bytes(kept) / 1e3,
         }
-        report |= measure_page(state, cluster, jobs)
-    report["load average of the machine meanwhile"] = os.getloadavg()[0]
-    for name, value in report.items():
-        print(f"{name:<48} {value:>12,.3g}")
+        show(history)
+        show(measure_page(state, cluster, jobs))
+    show({"load average of the machine meanwhile": os.getloadavg()[0]})
+
+
+def show(numbers: dict[str, float]) -> None:
+    """Print a line for each."""
+    for name, value in numbers.items():
+        print(f"{name:<48} {value:>12,.3g}", flush=True)
 
 
 if __name__ == "__main__":

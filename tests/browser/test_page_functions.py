@@ -307,12 +307,15 @@ def test_colours_of_a_log_are_classes_and_few(call: Call, text: str, pieces: obj
     assert call("views/job_logs", "piecesOf", text) == pieces
 
 
+ARABIC = "\u0645\u0644\u0643"
+
+
 def test_equal_names_are_told_apart_by_argument_user_and_id(call: Call, page: Page) -> None:
     jobs = [
         _row("a", id="a-00000001", user="ann", arguments={"epochs": "3", "lr": "0.1"}),
         _row("a", id="a-00000002", user="ann", arguments={"epochs": "3", "lr": "0.2", "amp": ""}),
         _row("b", id="b-00000003", user="ann", arguments={"amp": ""}),
-        _row("b", id="b-00000004", user="bob"),
+        _row("b", id="b-00000004", user=ARABIC),
         _row("single"),
     ]
     code = "([jobs]) => import('/web/js/job_list.js').then((m) => [...m.tellApart(jobs)])"
@@ -321,7 +324,7 @@ def test_equal_names_are_told_apart_by_argument_user_and_id(call: Call, page: Pa
         "a-00000001": "lr=0.1 · 00000001",
         "a-00000002": "lr=0.2 · 00000002",
         "b-00000003": "amp · ann · 00000003",
-        "b-00000004": "bob · 00000004",
+        "b-00000004": f"\u2068{ARABIC}\u2069 · 00000004",  # what follows stays behind it
     }
 
 
@@ -411,7 +414,7 @@ def test_a_day_is_left_out_only_where_it_is_the_clusters_own(page: Page) -> None
         ),
         (
             "over quota: with its 4 GPUs tenant 'vision' would hold more than 24 GPUs",
-            "over quota: with its 4 GPUs tenant 'vision' would hold more than 24 GPUs",
+            "over quota: tenant 'vision' would hold more than 24 GPUs",
         ),
     ],
 )
@@ -443,6 +446,21 @@ def test_a_jobs_story_is_told_in_sentences(call: Call) -> None:
         "Attempt 1 began to run after waiting 1 min 5 s",
         "Decision 9 took its GPUs back",
         "Attempt 1 left its GPUs after running for 1 min",
+    ]
+
+
+def test_what_was_decided_again_and_again_is_told_once(call: Call) -> None:
+    waits = {"event": "Decided", "changes": {}, "reasons": {"j": "over quota"}}
+    events = [{"seq": n, "at": n, "number": n, **waits} for n in range(1, 4)]
+    events.append({**events[-1], "seq": 4, "number": 4, "reasons": {"j": "no GPU is free"}})
+    events.append({"seq": 5, "at": 5, "event": "Slept", "attempt": 1})
+
+    story = [text for _, _, text in reversed(call("views/job_history", "storyOf", events, "j"))]
+
+    assert story == [
+        "Decision 3 left it waiting: over quota (the last of 3 times)",
+        "Decision 4 left it waiting: no GPU is free",
+        "It went to sleep: its GPUs are free, and it goes on where it is",
     ]
 
 

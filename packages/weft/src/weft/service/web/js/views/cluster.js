@@ -253,9 +253,11 @@ function Figures({ store, waiting }) {
 const used = (busy, gpus, kind) => `${busy} of ${count(gpus, deviceWord([kind]))}`;
 
 const UNDECIDED = "not decided yet";
-/** Why, less who holds what it waits for: that differs from tenant to tenant and stands with each job. */
+/** Why, less what differs from job to job and stands with each: who holds what it waits for, its size. */
 export const withoutHolders = (text) =>
-  text.replace(/[:;] [^:;]* holds? (?:it|them|the others?)(?=;|$)/, "");
+  text
+    .replace(/[:;] [^:;]* holds? (?:it|them|the others?)(?=;|$)/, "")
+    .replace(/with its [^']* tenant '/, "tenant '");
 
 function Waiting({ waiting }) {
   const reasons = new Map();

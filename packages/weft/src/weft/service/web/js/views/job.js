@@ -170,8 +170,8 @@ function Facts({ job, row, metrics }) {
     ["batch", number(job.batch)],
     ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`],
     ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
-    ...measuredFacts(job.measured, ENDED.has(job.state)),
-    ["steps", job.measured?.steps == null ? stepsBy(metrics, ENDED.has(job.state)) : ""],
+    ...measuredFacts(job.measured, !held.length),
+    ["steps", job.measured?.steps == null ? stepsBy(metrics, !held.length) : ""],
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
     ["submitted", clock(job.submitted)],
     [
@@ -230,21 +230,21 @@ function Inside({ job }) {
 }
 
 /** Steps of a program that reports none, by the steps of what it measures. */
-function stepsBy(metrics, ended) {
+function stepsBy(metrics, idle) {
   if (!metrics.length) return "";
   const rate = ratesOf(metrics)[1].at(-1);
   const steps = number(Math.max(...metrics.map(({ step }) => step)));
-  return rate && !ended ? `${steps}, ${number(rate)} per second` : steps;
+  return rate && !idle ? `${steps}, ${number(rate)} per second` : steps;
 }
 
-/** What is seen of any job, also of one that reports nothing. */
-function measuredFacts(seen, ended) {
+/** What is seen of any job, also of one that reports nothing; of an `idle` one, how far it came. */
+function measuredFacts(seen, idle) {
   if (!seen) return [];
   const steps =
     seen.steps == null
       ? ""
       : `${number(seen.steps)}${seen.total_steps ? ` of ${number(seen.total_steps)}` : ""}`;
-  if (ended) return [["steps", steps]];
+  if (idle) return [["steps", steps]];
   const rate = seen.steps_per_s == null ? "" : `, ${number(seen.steps_per_s)} per second`;
   const left = seen.left_s == null ? "" : `, about ${duration(seen.left_s)} left`;
   const peak =

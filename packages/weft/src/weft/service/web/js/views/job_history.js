@@ -159,6 +159,7 @@ function tellDecision(decision, id, was) {
 }
 
 const OFTEN = new Set(["Saved", "Foretold"]); // of several in a row the last is told
+const LEFT = / left it waiting.*$/; // so is that of several decisions for the same reason
 
 /** `[number, time, sentence]` of each event, the newest first. */
 export function storyOf(events, id) {
@@ -175,9 +176,10 @@ export function storyOf(events, id) {
       Object.assign(was, { waits: event.at, runs: null, place: "" });
     if (!text) continue;
     const row = [event.seq, event.at, text, 1];
-    if (OFTEN.has(kind) && before === kind) row[3] += rows.pop()[3];
+    const sort = OFTEN.has(kind) ? kind : text.match(LEFT)?.[0];
+    if (sort && before === sort) row[3] += rows.pop()[3];
     rows.push(row);
-    before = kind;
+    before = sort;
   }
   return rows
     .reverse()

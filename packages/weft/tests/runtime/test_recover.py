@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 
 import pytest
@@ -30,6 +31,7 @@ from weft.policies.fifo import Fifo
 from weft.predict.history import HistoryPredictor
 from weft.runtime.loop.driver import Driver
 from weft.runtime.recovery.recover import freeze, reconcile, recover, wishes_of
+from weft.runtime.recovery.snapshot import fingerprint
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -79,6 +81,17 @@ def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
     assert replayed.attempts() == other.attempts()
     assert replayed.ledger.jobs == other.ledger.jobs
     assert (replayed.seq, replayed.at) == (other.seq, other.at) == (8, 8.0)
+
+
+def test_what_is_short_is_written_a_piece_at_a_time_what_may_change_first() -> None:
+    frozen = freeze(recover(stored(*STORY), make))
+
+    pieces = list(frozen.parts())
+
+    assert json.loads(pieces[0] + b"}").keys() == {"knowledge"}
+    head, _, _ = b"".join(pieces).partition(b"\n")
+    assert json.loads(head) == json.loads(json.dumps(frozen.head)) | {"fingerprint": fingerprint()}
+    assert len(pieces) > len(frozen.head)  # no turn of the loop writes all of it
 
 
 def test_commands_to_jobs_come_back_from_a_log_and_from_a_snapshot() -> None:

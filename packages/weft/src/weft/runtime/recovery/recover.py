@@ -265,8 +265,8 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
     """Everything up to now; with `active_only` without records of jobs that have left."""
     saved = back.scheduler.save()
     head = {
+        "knowledge": saved.knowledge,  # first: the others are copies
         "numbers": saved.state.numbers,
-        "knowledge": saved.knowledge,
         "history": saved.history,
         "drained": sorted(back.drained),
         "entitled": back.ledger.entitlement.save(),

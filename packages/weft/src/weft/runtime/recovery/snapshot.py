@@ -43,17 +43,24 @@ class DamagedSnapshot(InvalidConfig):
 
 @frozen
 class Frozen:
-    """One moment: what is short, and tables of things that do not change any more."""
+    """One moment: what is short, and tables of things that do not change any more.
+
+    Of what is short the first may change later: it is written with the first part.
+    """
 
     head: Mapping[str, Any]
     tables: Mapping[str, Sequence[Any]]
 
     def parts(self) -> Iterator[bytes]:
-        """The lines, a few rows at a time."""
-        yield _line({"fingerprint": fingerprint(), **self.head})
+        """The lines, a piece of the first or a few rows of a table at a time."""
+        before = b"{"
+        for name, value in self.head.items():
+            yield before + _json(name) + b":" + _json(value)
+            before = b","
+        yield b',"fingerprint":' + _json(fingerprint()) + b"}\n"
         for name, rows in self.tables.items():
             for start in range(0, len(rows), PART):
-                yield _line([name, pack(KINDS[name], rows[start : start + PART])])
+                yield _json([name, pack(KINDS[name], rows[start : start + PART])]) + b"\n"
 
     def whole(self, parts: Sequence[bytes]) -> bytes:
         """The snapshot made of all `parts`."""
@@ -113,5 +120,5 @@ def _checked(data: bytes) -> bytes:
     return body
 
 
-def _line(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from weft.core.errors import WeftError
 from weft.core.protocols import Store
 from weft.runtime.recovery.recover import Recovered, freeze
-from weft.runtime.recovery.snapshot import Frozen
+from weft.runtime.recovery.snapshot import Frozen, fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,10 @@ class SnapshotSaver:
 
     async def _write(self, seq: int, frozen: Frozen, pause_s: float) -> None:
         """In parts; one that cannot be written is only a slower next start."""
-        parts = []
+        parts: list[bytes] = []
         for part in frozen.parts():
+            if not parts:  # the next ones need it, and to find it reads all of the code once
+                await asyncio.to_thread(fingerprint)
             parts.append(part)
             await asyncio.sleep(pause_s)
         try:

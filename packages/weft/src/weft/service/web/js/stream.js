@@ -168,7 +168,7 @@ export function StreamCanvas({
         onClick=${() => open && over?.span?.job && go("job", [over.span.job])}></canvas>
       <div aria-hidden="true" style=${{ height: `${Math.max(0, rows.length * rowHeight - height + AXIS)}px` }}></div>
     </div>
-    ${AXIS + rows.length * rowHeight > height && html`<p class="dim small">Scroll for more nodes.</p>`}
+    ${AXIS + rows.length * rowHeight > height && html`<p class="dim small hint">Scroll for more nodes.</p>`}
     ${
       over &&
       html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>

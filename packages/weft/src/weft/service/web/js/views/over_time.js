@@ -132,7 +132,7 @@ function Drawn({ past, by, zoom }) {
     <div class="small-charts">${charts.map(chart)}</div>
     <${Told} past=${past} i=${at} />
     <${News} marks=${past.marks} />
-    <p class="dim small windows">Drag across a chart to look closer.
+    <p class="dim small windows"><span class="hint">Drag across a chart to look closer.</span>
       ${` ${count(past.at.length, "window")} of ${duration(past.window_s)}, ${from} to ${to}.`}</p>`;
 }
 

@@ -16,24 +16,9 @@ WORDS = {
     Controls.RESIZE: "other GPUs for jobs that train on meanwhile",
 }
 
-SENT = "only what is sent is tested"
 # Options, or values of them, that no test gives to the real thing, not even on a throw-away
 # cluster, and what there is instead. A house test compares them with the tests.
 UNSEEN: dict[str, dict[str, str]] = {
-    "kubernetes": {
-        "account": SENT,
-        "address=node": SENT + ": nodes of the tests share one address",
-        "context": "read from files alone",
-        "keep_cpus": "counted from nodes that a stand-in lists",
-        "keep_mem_gb": "counted from nodes that a stand-in lists",
-        "labels": SENT,
-        "namespace": "given by the kubeconfig or by `tenants` there",
-        "nodes_file": "read beside a stand-in",
-        "priority_class": SENT,
-        "pull_secret": SENT + ": pods of the tests pull no image",
-        "secrets": SENT + ": pods of the tests are processes",
-        "tolerate": SENT,
-    },
     "local": {
         "memory_waits": "its library and its book are tried against a stand-in for CUDA",
         "mps": "the daemon's commands alone are tested",
@@ -43,12 +28,6 @@ UNSEEN: dict[str, dict[str, str]] = {
         "carried_gb": "files come back through a real Ray; its limit was reached without one",
     },
     "simulated": dict.fromkeys(("checkpoint_s", "tick_s"), "always the default"),
-    "slurm": {
-        "account": "only the script; `accounts` is seen",
-        "qos": "only the script; `qoses` is seen",
-        "slots": "nodes of the tests have GPUs",
-        "time_min": "only the script",
-    },
 }
 
 

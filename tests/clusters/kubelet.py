@@ -116,7 +116,7 @@ class Kubelet:
         status = {
             "capacity": holds,
             "allocatable": holds,
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "addresses": [{"type": "InternalIP", "address": self.options.address}],
         }
         self.api.merge(f"/api/v1/nodes/{self.node}/status", {"status": status})
         self.say_ready()
@@ -278,8 +278,8 @@ class Kubelet:
             "metadata.name": pod["metadata"]["name"],
             "metadata.namespace": pod["metadata"]["namespace"],
             "spec.nodeName": self.node,
-            "status.podIP": "127.0.0.1",
-            "status.hostIP": "127.0.0.1",
+            "status.podIP": self.options.address,
+            "status.hostIP": self.options.address,
         }
         return str(known[field])
 
@@ -332,7 +332,7 @@ class Kubelet:
 
     def tell(self, running: Running, phase: str, more: Object) -> None:
         ready = condition("Ready", str(phase == "Running"), phase, "")
-        status = {"phase": phase, "podIP": "127.0.0.1", "conditions": [ready], **more}
+        status = {"phase": phase, "podIP": self.options.address, "conditions": [ready], **more}
         try:
             self.api.merge(
                 f"{running.path}/status", {"metadata": {"uid": running.uid}, "status": status}
@@ -429,6 +429,7 @@ def main() -> None:
     parse.add_argument("--kind", default="A100")
     parse.add_argument("--gpus", type=int, default=2)
     parse.add_argument("--device", default=DEVICE, help="what its GPUs are called")
+    parse.add_argument("--address", default="127.0.0.1", help="its own, and that of its pods")
     parse.add_argument("--cpus", type=float, default=8)
     parse.add_argument("--mem-gb", type=int, default=16)
     parse.add_argument("--root", required=True)

@@ -48,12 +48,16 @@ EVICTS_APART = 29  # that from which on a controller of its own evicts the pods 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node: its name, what its GPUs are, how many it has, and the resource that they are."""
+    """One node: its name, what its GPUs are, how many it has, and the resource that they are.
+
+    `address` is its own, one of loopback's, and its pods' as well.
+    """
 
     name: str
     product: str = "NVIDIA-A100-SXM4-40GB"
     gpus: int = 2
     device: str = DEVICE
+    address: str = "127.0.0.1"
 
 
 THREE = (NodeSpec("a1"), NodeSpec("t1", "Tesla-T4"), NodeSpec("t2", "Tesla-T4"))
@@ -97,10 +101,17 @@ def why_no_custom_resources() -> str:
 
 
 class KubernetesCluster:
-    """Brought up in `folder`, and torn down by the process ids that are kept there."""
+    """Brought up in `folder`, and torn down by the process ids that are kept there.
 
-    def __init__(self, folder: Path, nodes: Sequence[NodeSpec] = THREE) -> None:
+    Where it `checks_accounts`, the server refuses pods of service accounts that are not there.
+    """
+
+    def __init__(
+        self, folder: Path, nodes: Sequence[NodeSpec] = THREE, *, checks_accounts: bool = False
+    ) -> None:
         self.folder = folder.absolute()
+        accounts = () if checks_accounts else ("ServiceAccount",)
+        self._unchecked = ("TaintNodesByCondition", *accounts)
         self.nodes = {node.name: node for node in nodes}
         self.kubeconfig = self.folder / "kubeconfig"
         self.admin_kubeconfig = self.folder / "admin.kubeconfig"
@@ -172,6 +183,7 @@ class KubernetesCluster:
             "--kind": node.product,
             "--gpus": str(node.gpus),
             "--device": node.device,
+            "--address": node.address,
             "--root": str(self.folder / "pods"),
         }
         words = [word for pair in options.items() for word in pair]
@@ -253,7 +265,7 @@ class KubernetesCluster:
             "--service-account-issuer": "https://weft.test",
             "--service-account-key-file": str(self.folder / "account.pub"),
             "--service-account-signing-key-file": str(self.folder / "account.key"),
-            "--disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
+            "--disable-admission-plugins": ",".join(self._unchecked),
             "--endpoint-reconciler-type": "none",
         }
         self._start("server", [str(server_folder() / SERVERS[0]), *joined(options)])

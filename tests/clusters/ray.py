@@ -71,7 +71,7 @@ class ThrowAwayRay:
     folder: Path
     holder: int = 0
     nodes: dict[str, Node] = field(default_factory=dict)
-    _described: dict[str, str] = field(default_factory=dict)
+    _described: dict[str, tuple[list[str], NodeSetup]] = field(default_factory=dict)
 
     @property
     def token(self) -> Path:
@@ -90,7 +90,7 @@ class ThrowAwayRay:
         make_token(self.token)
         head = NodeSetup("", cpus=2, ip="127.0.0.1", port=PORT, temp=str(self.folder))
         self._start("head", head_command(head), head)
-        self._wait_for(self._answers, "the head")
+        self._wait_for(lambda: self._has_begun("head"), "the head")
         for text in nodes or NODES:  # one after the other: Ray would give two the same sockets
             name = self.add(text).name
             self._wait_for(lambda name=name: self._has_begun(name), name)  # type: ignore[misc]
@@ -106,7 +106,6 @@ class ThrowAwayRay:
     def add(self, text: str, own: str = "") -> Node:
         """One more node, `NAME:KIND:GPUS`; without GPUs it has four slots."""
         name, kind, gpus = text.split(":")
-        self._described[name] = text
         slots = 0 if int(gpus) else 4
         setup = NodeSetup(
             name, kind, int(gpus), slots, cpus=4, ip="127.0.0.1", own=own, leave_s=20.0
@@ -136,7 +135,7 @@ class ThrowAwayRay:
 
     def restore(self, name: str) -> None:
         """The same machine, switched on again."""
-        self.add(self._described[name])
+        self._start(name, *self._described[name])
 
     def stop_controller(self) -> None:
         """Make the head's controller stand still: it answers nobody."""
@@ -192,7 +191,7 @@ class ThrowAwayRay:
         env = {**os.environ, **ray_environment(self.token, setup), **own}
         pid = spawn_command(self.inside(*command), self.folder / f"{name}.log", env)
         node = Node(name, pid, start_time(pid) or 0)
-        self.nodes[name] = node
+        self.nodes[name], self._described[name] = node, (command, setup)
         return node
 
     def _process_of(self, node: Node, name: str) -> int:
@@ -207,7 +206,7 @@ class ThrowAwayRay:
         node = self.nodes[name]
         if start_time(node.pid) != node.began:  # Ray itself gives up after 30 s
             self._reap(node.pid)
-            self.add(self._described[name])
+            self._start(name, *self._described[name])
         return False
 
     def _loopback_is_up(self) -> bool:
@@ -215,13 +214,6 @@ class ThrowAwayRay:
             self.inside("ip", "-o", "link", "show", "lo", "up"), capture_output=True, check=False
         )
         return b"lo" in done.stdout
-
-    def _answers(self) -> bool:
-        code = f"import socket; socket.create_connection(('127.0.0.1', {PORT}), 1)"
-        done = subprocess.run(
-            self.inside(sys.executable, "-c", code), capture_output=True, check=False
-        )
-        return done.returncode == 0
 
     def _wait_for(self, there: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + BEGIN_S

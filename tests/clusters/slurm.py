@@ -92,13 +92,19 @@ class SlurmCluster:
     """The cluster below `folder`; a node without a sign of life is down after `lost_s` seconds.
 
     `accounting` is what its configuration says of that (`tests.clusters.slurm_accounting`), and
-    `more` are further lines of it.
+    `more` are further lines of it. `bare` are more nodes, without GPUs.
     """
 
     folder: Path
     lost_s: int = 20
     accounting: str = "AccountingStorageType=accounting_storage/none"
     more: str = ""
+    bare: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All of its nodes."""
+        return (*NODES, *self.bare)
 
     @property
     def conf(self) -> Path:
@@ -121,18 +127,18 @@ class SlurmCluster:
     def up(self) -> None:
         """Write its files, start it, and wait until every node is idle; what was there is ended."""
         self.down()
-        for name in ("state", "log", "dev", "munge", *(f"spool/{node}" for node in NODES)):
+        for name in ("state", "log", "dev", "munge", *(f"spool/{node}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._write_files()
         self.start_munge()
         self.start_controller()
-        for node in NODES:
+        for node in self.nodes:
             self.start_node(node)
         self._wait(lambda: set(self._states()) == {"idle"}, "the nodes are not idle")
 
     def down(self) -> None:
         """End all that was started; what ran on the nodes as well."""
-        for node in NODES:
+        for node in self.nodes:
             self.kill_node(node)
         self.kill_controller()
         _kill(self.folder / "munge/pid")
@@ -140,16 +146,23 @@ class SlurmCluster:
         kill_all([*steps, *(descendant for pid in steps for descendant in descendants(pid))])
 
     def _write_files(self) -> None:
+        host, sizes = socket.gethostname().split(".")[0], "CPUs=8 RealMemory=16000"
+        first, *ports = free_ports(1 + len(self.nodes))
+        at = f"NodeHostname={host} NodeAddr=127.0.0.1"
+        bare = [
+            f"NodeName={name} {at} Port={port} {sizes}"
+            for name, port in zip(self.bare, ports[len(NODES) :], strict=True)
+        ]
         self.conf.write_text(
             CONF.format(
-                host=socket.gethostname().split(".")[0],
+                host=host,
                 folder=self.folder,
-                ports=free_ports(len(NODES) + 1),
+                ports=[first, *ports],
                 user=_user(),
                 lost_s=self.lost_s,
                 accounting=self.accounting,
-                more=self.more,
-                sizes="CPUs=8 RealMemory=16000",
+                more="\n".join([*bare, self.more]),
+                sizes=sizes,
             )
         )
         (self.folder / "gres.conf").write_text(GRES.format(folder=self.folder))

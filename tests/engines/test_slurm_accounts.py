@@ -96,6 +96,25 @@ def test_slurm_accounts_a_job_to_its_person_and_account(state: Path, python: str
 
 
 @pytest.mark.slow
+def test_jobs_have_the_account_the_qos_and_the_time_of_the_service(
+    state: Path, python: str
+) -> None:
+    async def life() -> None:
+        made = engine(state, python, account="vis-urgent", qos="fast", time_min=90)
+        async with session(shell_subject(lambda: made)) as it:
+            job = replace(of("vision"), id=JobId("of-the-service"))
+            it.engine.check(job)
+            await it.begin(job)
+            assert await it.next() == Finished(job.id, 1)
+
+    asyncio.run(life())
+
+    asked = ["squeue", "-h", "-t", "all", "-n", "weft-of-the-service-1", "-o", "%u|%a|%q|%l"]
+    seen = subprocess.check_output(asked, text=True)
+    assert seen.split() == ["nobody|vis-urgent|fast|1:30:00"]
+
+
+@pytest.mark.slow
 def test_what_sacctmgr_does_not_allow_is_refused_at_submission(state: Path, python: str) -> None:
     made = engine(state, python)
     asyncio.run(made.nodes())

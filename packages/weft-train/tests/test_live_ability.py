@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from weft_train.base.environment import Environment
-from weft_train.base.messages import FromRank, Notice
+from weft_train.base.messages import Drop, FromRank, GroupPlan, Notice
 from weft_train.ranks import self_test
 from weft_train.ranks.gang import RankGang
 from weft_train.ranks.live_resize import LiveResize
@@ -40,6 +40,21 @@ def test_what_was_tried_is_not_tried_again(answers: list[str]) -> None:
     assert find_ability(CPU) == Ability()
     assert find_ability(CPU) == Ability()
     assert not answers
+
+
+def test_a_change_that_is_asked_for_again_is_formed_once() -> None:
+    """An agent repeats it to a rank whose line was broken, which may have given it up."""
+    env = Environment()
+    live = LiveResize(env, RankGang(env, "cpu"), Reports(env, 1.0))
+    plan = GroupPlan(1, (0,), (), (0,), "", 0, 1)
+    live.on_message(plan)
+    live.give_up("it is not wanted")
+
+    live.on_message(plan)
+
+    assert live.flags == (False, False)
+    live.on_message(Drop(1))
+    assert live.flags == (False, False)
 
 
 def test_another_pytorch_is_another_question(

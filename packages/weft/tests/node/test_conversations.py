@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,25 @@ def test_who_calls_as_a_rank_ends_is_let_in_once(tmp_path: Path) -> None:
             assert [line.rank for line in lines] == [1]
             for line in lines:
                 line.socket.close()
+
+
+def test_all_who_wait_are_let_in_at_once(tmp_path: Path) -> None:
+    """On a busy machine an agent seldom has its turn, and processes that count call often."""
+    nothing: Any = None
+    with ExitStack() as stack:
+        select = stack.enter_context(selectors.DefaultSelector())
+        lines = RankListener(SPEC, select, lambda *_: None, nothing, nothing)
+        stack.enter_context(lines.listen(path := str(tmp_path / "agent.sock")))
+        for _ in range(20):
+            caller = stack.enter_context(socket.socket(socket.AF_UNIX))
+            caller.connect(path)
+
+        for key, _ in select.select(0.0):
+            key.data()
+
+        let_in = [key for key in select.get_map().values() if key.fileobj is not None]
+        assert len(let_in) == 1 + 20
+        for key in [*let_in]:
+            select.unregister(key.fileobj)
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()

@@ -81,6 +81,22 @@ def test_a_part_tells_its_ranks_what_it_is_told_once(tmp_path: Path) -> None:
     assert agent.lines.written == []  # the ranks answer
 
 
+def test_a_rank_whose_line_was_broken_is_told_again(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, SPEC, 0, 1)
+    agent.resizer.repeat(1)
+    agent.ask(form=asdict(FORM))
+    agent.resizer.repeat(1)
+    agent.ask(drop="its ranks did not switch")
+    agent.resizer.repeat(1)
+    agent.resizer.repeat(4)  # one that is to join later
+
+    drop = Drop(1, "its ranks did not switch")
+    assert agent.hands.told == [
+        *((0, FORM), (1, FORM), (1, FORM)),
+        *((0, drop), (1, drop), (1, FORM), (1, drop)),
+    ]
+
+
 def test_a_part_answers_for_ranks_that_never_heard_of_what_is_given_up(tmp_path: Path) -> None:
     agent = Agent(tmp_path, SPEC, 0, 1)
     agent.ask(drop="its node is gone")  # written over `form` before the agent had read that

@@ -86,6 +86,7 @@ class LiveResize:
         self._model: torch.nn.Module | None = None
         self._plan: GroupPlan | None = None
         self._later: deque[GroupPlan] = deque()
+        self._last = 0  # the last epoch that it was asked to form
         self._formed: _Formed | None = None
         self._why = ""
         self._patience_s = SEND_S
@@ -108,7 +109,8 @@ class LiveResize:
     def on_message(self, message: GroupPlan | Drop) -> None:
         """Handle a message of the agent about the next epoch."""
         if isinstance(message, GroupPlan):
-            if message.epoch > self._gang.epoch:
+            if message.epoch > max(self._gang.epoch, self._last):  # else it is repeated
+                self._last = message.epoch
                 self._later.append(message)
                 self._begin()
         elif self._plan is not None and self._plan.epoch == message.epoch:

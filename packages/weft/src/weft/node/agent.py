@@ -424,6 +424,8 @@ class Agent:
         line.send(Welcome())
         if line.rank == self._resizer.first:
             tell_terms(line, self.spec, self._adjusted)
+        if line.rank is not None:
+            self._resizer.repeat(line.rank)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
 

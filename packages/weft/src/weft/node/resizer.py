@@ -88,6 +88,8 @@ class Resizer:
         self._joining = bool(spec.join)
         self.members = [] if spec.join else [*range(max(spec.world_size, 1))]
         self._form: GroupPlan | None = None
+        self._drop: Drop | None = None
+        self._formers: set[int] = set()  # the ranks that were told to form
         self._request: dict[str, Any] | None = None
         self._switched = float("inf")
 
@@ -231,21 +233,28 @@ class Resizer:
                 self._journal.write("dropped", epoch=epoch, number=number, reason=why)
                 return
 
+    def repeat(self, number: int) -> None:
+        """Tell a rank whose line was broken what it may have missed of the last change."""
+        for message in (self._form, self._drop):
+            if message is not None and number in self._formers:
+                self._agent.send_to_rank(number, message)
+
     def _tell_drop(self, epoch: int, why: str) -> None:
         """Tell our ranks; we answer for those that were never told to form the groups.
 
         Without them no rank can switch, and they would say nothing of a change that they do not
         know.
         """
-        ours = {*self.members} & {*self._ranks}
+        ours, self._drop = {*self.members} & {*self._ranks}, Drop(epoch, why)
         for number in ours:
-            self._agent.send_to_rank(number, Drop(epoch, why))
+            self._agent.send_to_rank(number, self._drop)
         if ours and (self._form is None or self._form.epoch < epoch):
             self._journal.write("dropped", epoch=epoch, number=min(ours), reason=why)
 
     def _tell_form(self, form: GroupPlan) -> None:
         self._form, self._switched, self._adopted = form, float("inf"), False
-        for number in self._ranks:
+        self._drop, self._formers = None, {*self._ranks}
+        for number in self._formers:
             self._agent.send_to_rank(number, form)
 
     def poll(self) -> None:

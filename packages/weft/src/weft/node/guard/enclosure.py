@@ -103,8 +103,8 @@ class Enclosure:
             return f"it used more than the {most:g} GB of memory that were allowed"
         if time.monotonic() < self._weigh_at:
             return ""  # to look at every page of every process takes a while
-        self._weigh_at = time.monotonic() + WEIGH_S
         used = sum(map(memory_gb, descendants(os.getpid())))
+        self._weigh_at = time.monotonic() + WEIGH_S  # ranks are heard in between on any machine
         return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
 
     def members(self) -> list[int]:

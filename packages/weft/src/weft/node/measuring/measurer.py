@@ -64,8 +64,8 @@ class Measurer:
         """Do what is due; called a few times per second."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
-            self._looked = now
             self._seen, self._changed = self._outside.observe(), True
+            self._looked = time.monotonic()
             self._seen_peak = max(self._seen_peak, self._seen.held_gb or 0.0)
             self._peak = max(self._peak, self._seen_peak, self.counts.peak_gb)
             self.health.poll()

@@ -183,7 +183,7 @@ class RankListener:
         self._me, self._user = (spec.job, spec.attempt), spec.user
         self._select, self._on_message, self._measurer = select, said_by, measurer
         self._lines: list[RankConnection] = []
-        self._accept_next: Callable[[], bool] = lambda: False
+        self._accept_waiting: Callable[[], None] = lambda: None
         self._metrics = metrics
         self._budget, self._counts, self._values = (MessageBucket() for _ in range(3))
 
@@ -193,8 +193,8 @@ class RankListener:
         listener.bind(path)
         listener.listen(MOST_WAITING)
         listener.setblocking(False)
-        self._accept_next = partial(self._accept, listener)
-        self._select.register(listener, selectors.EVENT_READ, self._accept_next)
+        self._accept_waiting = partial(self._accept_all, listener)
+        self._select.register(listener, selectors.EVENT_READ, self._accept_waiting)
         return listener
 
     def __iter__(self) -> Iterator[RankConnection]:
@@ -209,12 +209,16 @@ class RankListener:
 
     def hear_last(self, number: int) -> None:
         """Read the last messages of a rank that has ended, and all that watchers have said."""
-        for _ in range(MOST_WAITING):  # and no more: a job may connect as fast as we accept
-            if not self._accept_next():
-                break
+        self._accept_waiting()
         for line in [*self._lines]:
             if line.rank in (number, None):
                 self._read_messages(line)
+
+    def _accept_all(self, listener: socket.socket) -> None:
+        """Let in all who wait, and no more: a job may connect as fast as we accept."""
+        for _ in range(MOST_WAITING):
+            if not self._accept(listener):
+                break
 
     def _accept(self, listener: socket.socket) -> bool:
         """Let the next caller in; false if there is none for now."""

@@ -62,6 +62,19 @@ class Equal:
         return Plan.target(view, wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class MovesAside:
+    """Moves the job on device 0 to device 1 and gives its place to the one that waits."""
+
+    about = About("moves aside", "of this test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        to = dict(zip((B, A), (0b1, 0b10), strict=True))
+        jobs = [job.id for job in view.table.jobs]
+        changes = {job: Allocation((view.free.slice_of(0, to[job]),)) for job in jobs}
+        return Plan(changes if {A, B} <= {*jobs} else {})
+
+
 def running(*names: JobId, gpus: int) -> State:
     """Jobs of 1 to 4 GPUs on a node of 4, each running on `gpus` since 0."""
     state = State(parse_cluster("1x4:v100"))
@@ -339,3 +352,20 @@ def test_ages_come_from_what_is_remembered() -> None:
 
     assert plan.changes == {}
     assert np.isclose(plan.wake_at or 0.0, 150.0)
+
+
+@pytest.mark.parametrize(("now", "blockers"), [(30.0, {B: Blocker.STEADY}), (1_000.0, {})])
+def test_a_reason_names_the_rule_only_while_the_rule_holds(
+    now: float, blockers: dict[JobId, Blocker]
+) -> None:
+    """Later the move is refused since it gains the job that would move nothing."""
+    state = running(A, gpus=1)
+    state.fold(1.0, Submitted(Job(B)))
+    known = Knowledge(beliefs=LinearBeliefs())
+
+    plan = SteadyWrapper(MovesAside()).decide(
+        View(now, state.table, state.cluster, state.free, known)
+    )
+
+    assert not plan.changes
+    assert plan.blockers == blockers

@@ -27,7 +27,7 @@ from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.restart_costs import live_seconds, seconds_left, speed_ratio
-from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.sub_cluster import decide_among, devices_of
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper, WrapperMemory
 
@@ -98,7 +98,7 @@ class SteadyWrapper(Wrapper):
             until = np.where(fresh.live, calm, self.min_run_s)
             wakes.append(view.now + float((until - age)[waits].min()))
         plan = replace(plan, wake_at=min(wakes, default=None))
-        return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
+        return self._wrapped(view, plan, self._held_back(view, plan, wished, fresh), since, kept)
 
     def _settle(self, view: View, fresh: RecentlyChanged) -> tuple[Plan, Plan]:
         """Ask until no job is touched that is to be left alone; the plan, and the first one."""
@@ -136,11 +136,17 @@ class SteadyWrapper(Wrapper):
             mask[row] = not saved > self.margin * cost_s[row]
         return mask
 
-    def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
-        """Waiting jobs that would start if no job had to be left alone."""
+    def _held_back(
+        self, view: View, plan: Plan, wished: Plan, fresh: RecentlyChanged
+    ) -> dict[JobId, Reason]:
+        """Waiting jobs that would start on devices of a job that has to be left alone."""
         reasons = {}
+        rows = np.flatnonzero(fresh.stop & view.running()).tolist()
+        held = devices_of(on for row in rows if (on := view.allocation(row)) is not None)
         for name, to in wished.changes.items():
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
+                continue
+            if held.isdisjoint(devices_of([to])):
                 continue
             demand = view.job(view.table.row(name)).demand
             asks = describe_demand(demand, demand.min, view.cluster.kinds)

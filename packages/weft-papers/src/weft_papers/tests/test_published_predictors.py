@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from weft.core.state.cells import Column
 from weft.core.state.table import JobTable
 from weft.predict.alike.predictor import failure_chance
 from weft.predict.calibration import adapt, pinball
-from weft_papers.pai.group import PaiGroup, fit_groups
+from weft_papers.pai.group import PaiGroup, _mean, fit_groups
 from weft_papers.pai.history import PaiHistory
 from weft_papers.qssf.cart import Leaf, Split, follow, grow
 from weft_papers.qssf.predictor import QssfPredictor, merge, similar_names
@@ -286,6 +287,37 @@ def test_a_tree_is_grown_from_the_latest_ends(monkeypatch: pytest.MonkeyPatch) -
     # ends that are kept.
     assert len(groups.save()["ends"]) == 60
     assert groups.estimate(group("a")) == pytest.approx(10_000.0)
+
+
+def test_a_tree_is_grown_from_five_thousand_ends_at_most() -> None:
+    predictor = PaiGroup()
+    for number in range(7_000):
+        predictor.note_end(ended(group(f"g{number % 3}"), 100.0))
+
+    work = predictor._fit().make
+
+    assert isinstance(work, partial)
+    assert len(work.args[0]) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("key", "without", "mean"),
+    [("user new", None, 3.0), ("user one", None, 7.0), ("user one", 7.0, 3.0)],
+)
+def test_who_has_no_other_end_counts_like_everybody(
+    key: str, without: float | None, mean: float
+) -> None:
+    means = {"": (4.0, 12.0), "user one": (1.0, 7.0)}
+
+    assert _mean(means, key, without) == mean
+
+
+def test_pai_history_means_the_last_ten_ends() -> None:
+    predictor = PaiHistory("moving")
+    for number in range(20):
+        predictor.learn(ended(job("a"), 100.0 if number < 10 else 200.0))
+
+    assert left(predictor, job("b")) == 200.0
 
 
 def test_pai_history_counts_no_window_below_one() -> None:

@@ -142,7 +142,7 @@ def test_the_same_hour_of_the_week_counts_before_days_and_days_before_hours() ->
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "beyond"), [(168, 672, 840), (24, 144, 192), (1, 23, 25)]
+    ("first", "last", "beyond"), [(168, 672, 840), (24, 144, 192), (1, 23, 25), (1, 24, 25)]
 )
 def test_four_weeks_or_seven_days_or_a_day_of_hours_are_looked_back_on(
     first: int, last: int, beyond: int
@@ -602,6 +602,7 @@ def test_promises_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         Gfs(Fifo(), **wrong)
     usual = Gfs(Fifo())
     assert (usual.promise, usual.hours, usual.forecast, usual.interval) == (0.9, 1, "week", 300.0)
+    assert Gfs(Fifo(), interval=1.0).interval == 1.0
 
 
 def test_usage_is_remembered_as_the_most_of_each_hour_and_goes_on_where_nothing_happens() -> None:

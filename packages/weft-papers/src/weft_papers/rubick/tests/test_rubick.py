@@ -21,7 +21,7 @@ from weft.core.state.state import State
 from weft.perf.linear import LinearBeliefs
 from weft.perf.plans.learnt import Coefficients, PlanLaw
 from weft.testing.build import cluster_of, view_of, with_knowledge
-from weft_papers.rubick.policy import Rubick, RubickMemory, climb
+from weft_papers.rubick.policy import Rubick, RubickMemory, SizeLadder, climb
 from weft_papers.rubick.published.data import KIND, read_laws, read_models
 from weft_papers.rubick.published.fits import PRINTED, fit_errors
 
@@ -543,3 +543,65 @@ def test_the_faster_kind_goes_to_who_gains_most_by_it() -> None:
 def test_a_job_stays_where_the_faster_kind_has_too_few_gpus() -> None:
     assert kinds_after({"pair": (1.0, 0.1)}, 1, gpus=2) == {"pair": "old"}
     assert kinds_after({"pair": (1.0, 0.1)}, 2, gpus=2) == {"pair": "new"}
+
+
+def test_of_kinds_a_move_is_worth_what_each_gpu_gains() -> None:
+    """The pair gains 0.8 of its best speed by two GPUs, the other 0.7 by one."""
+    seconds = {"pair": (5.0, 1.0), "single": (10.0 / 3.0, 1.0)}
+    sizes = {"pair": 2, "single": 1}
+    rows = [
+        Measured(model, kind, Execution(sizes[model], zero=2), 1, sizes[model], took)
+        for model, both in seconds.items()
+        for kind, took in zip(("old", "new"), both, strict=True)
+    ]
+    table = PlanTable(rows, dict.fromkeys(seconds, 12), restart_cost=12.0)
+    state = State(parse_cluster("2x2:old+1x2:new"))
+    for number, (model, gpus) in enumerate(sizes.items()):
+        job = replace(loose(model, gpus), demand=Demand(gpus))
+        plan = Execution(gpus, zero=2)
+        slices = (Slice(state.cluster.nodes[number].id, tuple(range(gpus))),)
+        held = Allocation(slices, plan=plan)
+        for event in (Submitted(job), Decided(1, {job.id: held}), Started(job.id, 1)):
+            state.fold(0.0, event)
+    known = Knowledge(beliefs=OwnPlans(table), plans=KnownPlans(table))
+    view = View(1000.0, state.table, state.cluster, state.free, known)
+
+    after = view.after(Rubick().decide(view))
+
+    kinds = {str(job): state.cluster.kind_of(on) for job, on in after.items()}
+    assert kinds == {"pair": "old", "single": "new"}
+
+
+def test_the_first_rung_is_gained_from_nothing() -> None:
+    ladder = SizeLadder((Config(KIND, 1, 2), Config(KIND, 1, 3)), (0.6, 1.0), -1)
+
+    assert ladder.slope(-1, 0) == pytest.approx(0.3)
+    assert ladder.slope(0, 1) == pytest.approx(0.4)
+
+
+def test_who_loses_least_by_its_last_step_makes_room_for_a_promise() -> None:
+    """Half of its GPUs are worth 0.2 to one, and to the other 0.4, whose first ones bring less."""
+    table = PlanTable(
+        [
+            *curve("steep", 1 / 0.5, 1 / 0.6, 1 / 0.6, 1.0),
+            *curve("flat", 1 / 0.2, 1 / 0.8, 1 / 0.8, 1.0),
+            *curve("firm", 1.0),
+        ],
+        {"steep": 12, "flat": 12, "firm": 12},
+    )
+    state = State(cluster_of(8, kind=KIND))
+    for number, name in enumerate(("steep", "flat")):
+        job = loose(name)
+        held = Allocation(
+            (state.free.slice_of(0, 0b1111 << 4 * number),), plan=Execution(4, zero=2)
+        )
+        for event in (Submitted(job), Decided(1, {job.id: held}), Started(job.id, 1)):
+            state.fold(0.0, event)
+        state.fold(9.0, Reported(job.id, 1, Report(step_s=1.0)))
+    state.fold(9.0, Submitted(replace(loose("firm", 1), tier=Tier.GUARANTEED)))
+    known = Knowledge(beliefs=OwnPlans(table), plans=KnownPlans(table))
+    view = View(100_000.0, state.table, state.cluster, state.free, known)
+
+    after = view.after(Rubick().decide(view))
+
+    assert {str(job): on.gpus for job, on in after.items()} == {"steep": 4, "flat": 2, "firm": 1}

@@ -454,6 +454,29 @@ def test_a_job_rests_for_half_an_hour_after_it_was_moved_for_others(ago: float, 
     assert plan.memory.moved[JobId("two")] == (4000.0 if moves else 4000.0 - ago)
 
 
+def test_a_job_grows_where_it_is_though_another_node_would_fit_better() -> None:
+    state = State(parse_cluster("2x8:v100"))
+    for node, asked in enumerate((job("other", 4, least=4), job("grows", 4))):
+        state.fold(0.0, Submitted(asked))
+        on = Allocation((state.free.slice(node, 2 if node else 4),))
+        state.fold(0.0, Decided(1, {asked.id: on}))
+        state.fold(0.0, Started(asked.id, 1))
+    view = View(4000.0, state.table, state.cluster, state.free, Knowledge())
+
+    on = view.after(Singularity().decide(view))[JobId("grows")]
+
+    assert [(part.node, len(part.gpus)) for part in on.slices] == [(state.cluster.nodes[1].id, 4)]
+
+
+def test_a_move_between_nodes_counts_the_nodes_of_its_ranks() -> None:
+    splicing = Splicing()
+    gang = Job(JobId("gang"), demand=Demand(12))
+
+    assert splicing.node_gpus == 8
+    assert splicing.restart(gang, first=True) == 0.0
+    assert splicing.restart(gang, first=False) == splicing.checkpoint.move_s(12, 2)
+
+
 def test_guarantees_are_looked_at_again_while_somebody_lacks_something() -> None:
     short, served = view_of("1x8:v100", job("a", 16)), view_of("1x8:v100", job("a", 8))
 

@@ -109,7 +109,7 @@ def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
 
 
 @examples(25)
-@given(instances(), st.sampled_from((0.001, 3.0, 1e6)))
+@given(instances(), st.sampled_from((1e-9, 0.001, 3.0, 1e6)))
 def test_the_unit_of_worth_changes_nothing(
     instance: tuple[KnapsackItems, Floats], unit: float
 ) -> None:
@@ -122,11 +122,13 @@ def test_the_unit_of_worth_changes_nothing(
     assert np.isclose(offers.worth[chosen].sum(), offers.worth[again].sum())
 
 
-def test_it_is_close_to_the_optimum_where_there_are_many_jobs() -> None:
+@pytest.mark.parametrize("unit", [1.0, 0.01])
+def test_it_is_close_to_the_optimum_where_there_are_many_jobs(unit: float) -> None:
     rng = np.random.default_rng(3)
     owner = np.repeat(np.arange(200), 3)
     need = np.repeat(rng.uniform(1, 8, (200, 4)), 3, 0) * np.tile([1, 0.5, 0.25], 200)[:, None]
     worth = np.repeat(rng.uniform(1, 10, 200), 3) * np.tile([1.0, 0.8, 0.5], 200)
+    need *= unit * 20.0 / need.sum(axis=0)  # of a resource there may be less than one
     offers, room = KnapsackItems(owner, worth, need), need.sum(axis=0) * 0.05
 
     chosen = choose(offers, room)

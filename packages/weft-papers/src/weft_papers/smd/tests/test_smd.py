@@ -22,7 +22,7 @@ from weft.testing.build import FixedPredictor
 from weft.traces.options import DrawRequest
 from weft.traces.synthetic.training import SERVERS
 from weft_papers.smd.knapsack import KnapsackItems, _optimum, _Problem, approximate, choose
-from weft_papers.smd.policy import SizeSearch, Smd, offers_of
+from weft_papers.smd.policy import JobOffers, SizeSearch, Smd, _widen, offers_of
 from weft_papers.smd.sum_of_ratios import Inner, _points, by_grid, by_scan
 from weft_papers.tests.training_ports import NoTraining, tasks_held
 
@@ -398,16 +398,39 @@ def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -
     assert tasks_held(there, Smd(rungs=1))["a"][0] >= 2
 
 
-@pytest.mark.parametrize(("cores", "servers"), [(12.0, [3]), (5.0, [1]), (4.0, [])])
-def test_as_many_servers_are_offered_as_a_node_has_room_for_beside_a_worker(
-    cores: float, servers: list[int]
+@pytest.mark.parametrize(
+    ("cores", "workers", "servers"), [(12.0, 1, [3]), (5.0, 1, [1]), (4.0, 1, []), (5.0, 2, [2])]
+)
+def test_as_many_servers_are_offered_as_nodes_have_room_for_beside_each_worker(
+    cores: float, workers: int, servers: list[int]
 ) -> None:
     # A worker takes two cores and a server three.
-    job = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
+    demand = Demand(workers, min=workers, max=workers)
+    job = Job(JobId("a"), demand=demand, hints=HINTS)
 
     offered = offers_of(view(machines((2, cores), (2, cores)), job), LADDER)
 
     assert [size.servers for size in offered.sizes] == servers
+
+
+def test_a_job_with_servers_of_which_no_ratios_are_known_is_sized_by_its_gpus_alone() -> None:
+    there = view_of(machines((8, 64.0)), job("a"))
+    there = with_knowledge(there, training=None)
+
+    offered = offers_of(there, LADDER)
+
+    assert {size.servers for size in offered.sizes} == {0}
+
+
+def test_what_is_left_is_given_once() -> None:
+    # Both have a faster size of three GPUs, worth the same, and two GPUs are left in all.
+    items = KnapsackItems(
+        np.array([0, 0, 1, 1]), np.ones(4), np.array([[1.0], [3.0], [1.0], [3.0]])
+    )
+    offered = JobOffers([], items, np.array([50.0, 20.0, 40.0, 20.0]))
+
+    assert sorted(_widen(offered, [0, 2], np.array([4.0]))) == [1, 2]
+    assert sorted(_widen(offered, [0, 2], np.array([6.0]))) == [1, 3]
 
 
 def test_a_job_without_servers_takes_its_part_of_cores_and_memory() -> None:

@@ -11,7 +11,7 @@ from tests.examples import examples
 
 from weft.core.state.cells import Floats
 from weft.solve.linear_program import Sparse, maximise
-from weft_papers.smd.sum_of_ratios import Inner, _points, by_grid, by_scan
+from weft_papers.smd.sum_of_ratios import Inner, _bounds, _points, by_grid, by_scan
 
 EPS = st.sampled_from((0.5, 0.2, 0.1, 0.01))
 
@@ -135,3 +135,21 @@ def test_a_job_that_fits_nowhere_takes_for_ever() -> None:
 
     assert np.isinf(by_scan(problem).seconds[0])
     assert np.isinf(by_grid(problem).seconds[0])
+
+
+def test_the_second_ratio_is_least_with_the_fewest_workers_allowed() -> None:
+    # Two workers leave 8 of 12 cores, room for four servers: (3 x 2 + 5) / 4. At most four
+    # workers leave room for one: 3 x 4 + 5.
+    problem = Inner(
+        np.array([[0.0, 1.0, 3.0, 5.0]]),
+        np.array([[1.0, 2.0]]),
+        np.array([[0.0, 2.0]]),
+        np.array([[8.0, 12.0]]),
+        np.array([2.0]),
+        np.array([4.0]),
+        np.array([99.0]),
+    )
+
+    low, high = _bounds(problem)
+
+    assert (low.tolist(), high.tolist()) == ([2.75], [17.0])

@@ -152,6 +152,8 @@ def test_the_crowd_is_averaged_over_the_life_of_an_app() -> None:
 
     assert crowd.average("a", 0.0) == pytest.approx((10 * 1 + 20 * 2) / 30)
     assert crowd.average("b", 10.0) == pytest.approx(2.0)
+    brief = Crowd().advance(0.0, ["a", "b", "c"]).advance(0.3, ["a"])
+    assert brief.average("a", 0.0) == pytest.approx(3.0)
 
 
 def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
@@ -164,6 +166,7 @@ def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
     assert search.useful(6) == [0, 2, 3, 4, 5, 6]
     assert search.split(5) == {"long": 3, "short": 2}
     assert search.split(3) == {"long": 3}
+    assert search.split(7) == {"long": 4, "short": 2}  # and one that nobody can use
 
 
 def test_themis_keeps_the_contract_of_policies() -> None:
@@ -298,6 +301,7 @@ def test_the_crowd_at_first_is_the_present_one() -> None:
 def test_a_slowdown_below_one_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="spread"):
         Themis(spread=0.5)
+    assert Themis(lease=1.0).lease == 1.0
 
 
 @pytest.mark.parametrize(("f", "winners"), [(0.0, {"old", "new"}), (0.5, {"old"})])

@@ -25,7 +25,12 @@ JOBS, LOAD, SEED = 300, 1.5, 1
 CLUSTER = "16x8:v100"
 OTHERS = {"colocated": "4x4:v100", "gavel": "8x4:v100+8x4:p100+8x4:k80"}
 LINKED = ("cassini", "philly-net")  # 128 GPUs without links would say nothing of their own
-ARGUMENTS = {"alone_jct_h": "alone", "srpt_jct_h": "SRPT", "busy_jct_h": "mean busy times"}
+ARGUMENTS = {
+    "alone_jct_h": "alone",
+    "srpt_jct_h": "SRPT",
+    "busy_jct_h": "mean busy times",
+    "market_jct_h": "prices",
+}
 HEAD = ("workload", "bound", "argument", "best schedule", "looseness", *POLICIES)
 FELT_BEGIN, FELT_END = "<!-- felt: made by benchmarks.looseness -->\n", "<!-- end of felt -->"
 FELT = {

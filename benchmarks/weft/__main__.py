@@ -2,6 +2,7 @@
 
     python -m benchmarks.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
     python -m benchmarks.weft decisions
+    python -m benchmarks.weft bounds [--quick] [--cached]
     python -m benchmarks.weft sharing [--quick]
     python -m benchmarks.weft sharing-decisions
 
@@ -10,7 +11,7 @@ with live resize as `benchmarks.live_resize` measured it. Parameters were tuned 
 saturn 1 (docs/explanation/weft.md names the one exception). Results are kept in
 out/weft_runs.json: a rerun goes on where it stopped, `--fresh` begins anew, `--cached` prints what
 there is, and `--quick` takes two files a line. `sharing` is on clusters whose interference was
-measured, with `weft:share=true`.
+measured, with `weft:share=true`. `bounds` is how far policies are from what no schedule can beat.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import sys
 from dataclasses import replace
 
 from benchmarks.data import need
-from benchmarks.weft import decisions, sharing, sharing_decisions
+from benchmarks.weft import bounds, decisions, sharing, sharing_decisions
 from benchmarks.weft.cases import PARTS
 from benchmarks.weft.runs import Runs
 from benchmarks.weft.table import HEAD, line
 
-DECISIONS, SHARING, SHARED = "decisions", "sharing", "sharing-decisions"
-OTHERS = (DECISIONS, SHARING, SHARED)
+DECISIONS, SHARING, SHARED, BOUNDS = "decisions", "sharing", "sharing-decisions", "bounds"
+OTHERS = (DECISIONS, SHARING, SHARED, BOUNDS)
 
 
 def main() -> int:
@@ -50,6 +51,8 @@ def main() -> int:
     if SHARING in asked.parts:
         return sharing.run(data, quick=asked.quick)
     runs = Runs(data / "sia", fresh=asked.fresh)
+    if BOUNDS in asked.parts:
+        return bounds.run(data / "sia", runs, cached=asked.cached, quick=asked.quick)
     print(HEAD)
     for part in asked.parts or PARTS:
         for changed in PARTS[part]:

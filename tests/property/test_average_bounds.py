@@ -23,6 +23,7 @@ from tests.examples import examples
 
 import weft
 from weft.bounds.average import BoundedJob, bound_average, bound_slowdown, bound_wait
+from weft.bounds.market import Market
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 
@@ -69,7 +70,7 @@ def test_no_bound_is_above_the_best_schedule_with_stops(
     jobs, gpus = drawn
     bound = bound_average(jobs, gpus)
 
-    assert bound.best >= max(bound.alone, bound.srpt, bound.busy) * (1.0 - EXACT)
+    assert bound.best >= max(bound.alone, bound.srpt, bound.busy, bound.market) * (1.0 - EXACT)
     for goal in GOALS:
         assert least_sum(goal, jobs, gpus) <= best_with_stops(jobs, gpus, goal), goal
 
@@ -157,6 +158,23 @@ def test_a_bound_of_waits_that_forgets_slow_ways_to_run_is_caught(
 
     assert any(
         least_sum(wait, jobs, gpus) > best_with_stops(jobs, gpus, wait) + EXACT
+        for jobs, gpus in drawn_gangs()
+    )
+
+
+def test_a_market_in_which_rent_is_not_paid_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Market._look
+    monkeypatch.setattr(
+        Market,
+        "_look",
+        lambda self, prices, ends: (
+            look(self, prices, ends)[0] * 0.9,
+            *look(self, prices, ends)[1:],
+        ),
+    )
+
+    assert any(
+        bound_average(jobs, gpus).market * len(jobs) > best_with_stops(jobs, gpus) + EXACT
         for jobs, gpus in drawn_gangs()
     )
 

@@ -73,8 +73,36 @@ def test_a_policy_that_shares_gpus_has_no_ratio_to_the_bound() -> None:
     assert result["bound"]["avg_jct_h"] == pytest.approx(result.bound())
 
 
-def test_jobs_that_tune_themselves_have_no_bound_and_it_is_said_why() -> None:
-    result = weft.simulate("pollux", "fifo", "2x4:a100", jobs=3, bound=True)
+def test_no_policy_is_below_the_bound_of_jobs_that_tune_themselves() -> None:
+    result = weft.compare(
+        "pollux", ["fifo", "weft"], "2x4:a100", jobs=6, load=1.5, seeds=(1, 2), bound=True
+    )
+
+    assert result.mean("weft", "jct_over_bound") >= 1.0
+    assert result.mean("fifo", "jct_over_bound") >= 1.0
+    assert result.bound() > 0.0
+
+
+def test_a_first_start_counts_where_the_truth_says_how_long_it_takes() -> None:
+    plain = BoundedJob(0, (("v100", 4, 10.0),))
+    late = BoundedJob(0, (("v100", 4, 10.0),), start=5.0)
+
+    assert bound_average([late], {"v100": 4}).best == pytest.approx(15.0)
+    assert bound_average([late, plain], {"v100": 4}).best == pytest.approx((10.0 + 20.0) / 2)
+
+
+def test_prices_know_that_no_job_has_both_its_cheap_size_and_its_fast_one() -> None:
+    # A job takes 8 s on one GPU and 4 s on all four. With one GPU each no job ever waits.
+    ways = (("v100", 1.0, 8.0), ("v100", 4.0, 4.0))
+
+    bound = bound_average([BoundedJob(2.5 * i, ways) for i in range(40)], {"v100": 4})
+
+    assert bound.busy == pytest.approx(4.0)
+    assert 5.0 < bound.market == bound.best <= 8.0
+
+
+def test_jobs_whose_loss_falls_have_no_bound_and_it_is_said_why() -> None:
+    result = weft.simulate("losses", "fifo", "2x4:v100", jobs=3, bound=True)
 
     assert not result.bounds
     assert "change their speed" in result["no_bound"]

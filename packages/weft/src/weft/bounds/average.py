@@ -8,15 +8,18 @@ proofs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.bounds.machine import BusyDual, Goal, busy_dual, srpt_flow
+from weft.bounds.market import Choices, Market
 from weft.frozen import frozen
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Size = Callable[[Floats, int], Floats]
 Option = tuple[str, float, float]  # GPU kind, GPUs, seconds for the whole job
 ROUNDS = 4  # in which jobs that nothing delays are left out of the prices
@@ -30,12 +33,14 @@ class BoundedJob:
 
     `options` are the ways to run it. Its progress is in proportion to time in each, and it may
     change between them at any time; `seconds` are for the whole job, and GPUs may be parts of one.
-    `length` is what its slowdown is counted by.
+    `length` is what its slowdown is counted by. It makes no progress in the first `start` seconds
+    with GPUs.
     """
 
     submitted: float
     options: tuple[Option, ...]
     length: float = 0.0
+    start: float = 0.0
 
     @property
     def shortest(self) -> float:
@@ -53,34 +58,40 @@ class AverageBound:
     """Seconds that the average completion time cannot be below, by each argument alone.
 
     `alone`: every job by itself. `srpt`: one machine as fast as the cluster, shortest remaining
-    first. `busy`: mean busy times on that machine, plus half of each length. `best` is the largest,
-    group by group of jobs that have no GPU kind in common with others.
+    first. `busy`: mean busy times on that machine, plus half of each length. `market`: prices at
+    which each job chooses its size. `best` is the largest, group by group of jobs that have no GPU
+    kind in common with others.
     """
 
     alone: float
     srpt: float
     busy: float
+    market: float
     best: float
 
 
 def bound_average(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> AverageBound:
     """Lower bounds for one or more jobs, on that many GPUs of each kind."""
-    sums = np.zeros(4)
+    sums = np.zeros(5)
     for group, kinds in _groups(jobs):
-        alone = sum(job.shortest for job in group)
         machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
-        flow, busy = machine.least_flow(), machine.least_sum(machine.lengths, machine.ones)
-        sums += alone, flow, busy, max(alone, flow, busy)
+        starts = sum(job.start for job in group)
+        alone, flow = float(machine.lengths.sum()), machine.least_flow()
+        busy = machine.least_sum(machine.lengths, machine.ones)
+        market = machine.least_market(machine.lengths)
+        sums += *np.array([alone, flow, busy, market]) + starts, starts
+        sums[4] += max(alone, flow, busy, market)
     return AverageBound(*(SAFE * sums / len(jobs)).tolist())
 
 
 def bound_wait(jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> float:
     """Seconds that jobs wait at least on average: without GPUs, from submission to their end."""
-    least = 0.0
+    least, jobs = 0.0, [replace(job, start=0.0) for job in jobs]  # a start holds GPUs, no wait
     for group, kinds in _groups(jobs):
         machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
         longest = np.array([job.longest for job in machine.jobs])
-        took = max(machine.least_flow(), machine.least_sum(longest, machine.ones))
+        busy = machine.least_sum(longest, machine.ones)
+        took = max(machine.least_flow(), busy, machine.least_market(longest))
         least += max(SAFE * took - float(longest.sum()), 0.0)
     return least / len(jobs)
 
@@ -91,7 +102,9 @@ def bound_slowdown(jobs: Sequence[BoundedJob], gpus: Mapping[str, int], floor_s:
     for group, kinds in _groups(jobs):
         machine = OneMachine(group, {kind: gpus[kind] for kind in kinds})
         length = np.maximum([job.length for job in machine.jobs], floor_s)
-        slowed = machine.least_sum(np.maximum(length, machine.lengths), 1.0 / length)
+        start = np.array([job.start for job in machine.jobs])
+        slowed = machine.least_sum(np.maximum(length - start, machine.lengths), 1.0 / length)
+        slowed += float((start / length).sum())
         least += max(SAFE * slowed, float(len(group)))
     return least / len(jobs)
 
@@ -117,12 +130,12 @@ class OneMachine:
     """Jobs in order of submission on a machine as fast as a cluster, counted in several ways."""
 
     def __init__(self, jobs: Sequence[BoundedJob], gpus: Mapping[str, int]) -> None:
-        self.jobs = sorted(jobs, key=lambda job: job.submitted)
-        self.released = np.array([job.submitted for job in self.jobs])
+        self.jobs = sorted(jobs, key=lambda job: job.submitted + job.start)
+        self.released = np.array([job.submitted + job.start for job in self.jobs])
         self.released -= self.released[0]
         self.lengths = np.array([job.shortest for job in self.jobs])
         self.ones = np.ones(len(self.jobs))
-        options = OptionTable(self.jobs, gpus)
+        self._options = options = OptionTable(self.jobs, gpus)
         self._works = [options.work(*way) for way in product(options.prices(), options.sizes())]
 
     def least_flow(self) -> float:
@@ -130,11 +143,22 @@ class OneMachine:
         return max(srpt_flow(self.released, work) for work in self._works)
 
     def least_sum(self, least: Floats, weight: Floats) -> float:
-        """The least weighted sum of times from submission to end, each of at least `least`."""
+        """The least weighted sum of times from release to end, each of at least `least`."""
         goal = Goal(weight, least)
         duals = [dual for work in self._works for dual in self._duals(work, goal)]
         duals.sort(key=lambda dual: -dual.least(goal, self.lengths))
         return max(dual.least_at_own_speed(goal, self.lengths) for dual in duals[:CLOSER])
+
+    def least_market(self, least: Floats) -> float:
+        """The least sum of these times where each job pays for the sizes that it chooses."""
+        dual = next(self._duals(self._works[0], Goal(self.ones, least)))
+        some = self.lengths > 0.0
+        others = float(least[~some].sum())
+        if not some.any():
+            return others
+        choices = self._options.choices(self.lengths, some)
+        market = Market(self.released[some], self.lengths[some], least[some], choices, dual)
+        return others + market.least_sum()
 
     def _duals(self, work: Floats, goal: Goal) -> Iterator[BusyDual]:
         """Prices of all jobs, and of those alone that these prices delay, a few times over."""
@@ -176,10 +200,33 @@ class OptionTable:
         fast = equal * speed / often
         return [equal, fast / fast.sum()] if fast.sum() > 0.0 else [equal]
 
+    def choices(self, shortest: Floats, some: Bools) -> Choices:
+        """What `some` jobs may choose from; those of one size take of gangs' resources as well."""
+        sizes = [part_of, *(GANG_SIZES[:2] if self._whole else ())]
+        count = np.bincount(self._row, minlength=len(some))
+        takes = np.zeros((len(self._row), len(self._kinds), len(sizes)))
+        for kind, total in enumerate(self._total.tolist()):
+            at = np.flatnonzero(self._kind == kind)
+            for number, size in enumerate(sizes):
+                gangs = at if number == 0 else at[count[self._row[at]] == 1]
+                takes[gangs, kind, number] = size(self._held[gangs], int(total))
+        speed = shortest[self._row] / np.maximum(self._seconds, 1e-300)
+        kept = some[self._row]
+        for row in np.flatnonzero(some & (count > 1)).tolist():
+            at = self._first[row] + np.arange(count[row])
+            kept[at] = envelope(self._kind[at], takes[at, self._kind[at], 0], speed[at])
+        number_of = np.cumsum(some) - 1
+        return Choices(takes[kept].reshape(kept.sum(), -1), speed[kept], number_of[self._row[kept]])
+
+    @property
+    def _whole(self) -> bool:
+        """Whether there are gangs, and whole GPUs alone."""
+        held = self._held
+        return bool((held == np.rint(held)).all()) and held.max(initial=0.0) > 1.0
+
     def sizes(self) -> list[Size]:
         """Ways to count a gang: sums are at most 1 where gangs fit side by side."""
-        whole = bool((self._held == np.rint(self._held)).all())
-        return [part_of, *(GANG_SIZES if whole and self._held.max(initial=0.0) > 1.0 else ())]
+        return [part_of, *(GANG_SIZES if self._whole else ())]
 
     def work(self, price: Floats, size: Size) -> Floats:
         """Seconds of each job on the machine, at the cheapest of its options."""
@@ -188,6 +235,24 @@ class OptionTable:
             at = self._kind == kind
             part[at] = size(self._held[at], int(total))
         return np.minimum.reduceat(price[self._kind] * part * self._seconds, self._first)
+
+
+def envelope(kind: NDArray[np.intp], part: Floats, speed: Floats) -> Bools:
+    """Mark the choices on each kind that no mix of others beats in speed for the same part."""
+    kept = np.zeros(len(kind), dtype=bool)
+    for each in np.unique(kind).tolist():
+        hull: list[int] = []
+        for i in sorted(np.flatnonzero(kind == each).tolist(), key=lambda i: (part[i], -speed[i])):
+            if hull and speed[i] <= speed[hull[-1]]:
+                continue
+            while hull:
+                x, y = (part[hull[-2]], speed[hull[-2]]) if len(hull) > 1 else (0.0, 0.0)
+                if (speed[hull[-1]] - y) * (part[i] - x) > (speed[i] - y) * (part[hull[-1]] - x):
+                    break
+                hull.pop()
+            hull.append(i)
+        kept[hull] = True
+    return kept
 
 
 def part_of(held: Floats, total: int) -> Floats:

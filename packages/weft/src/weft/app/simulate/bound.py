@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import inf
 from statistics import median
 
+from weft.app.simulate.self_tuning import SelfTuning
 from weft.app.simulate.world import World
 from weft.bounds.average import BoundedJob, Option, bound_average, bound_slowdown, bound_wait
 from weft.core.errors import InvalidConfig
@@ -17,12 +18,13 @@ from weft.core.model.trace import Truth
 from weft.formulas.metrics import BOUNDED, MINUTES_10, SHORT_WAIT, SLOWDOWN_10MIN, SLOWDOWN_10S
 from weft.formulas.statistics import HOUR
 from weft.frozen import frozen
+from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.replay import Replay
 from weft.perf.throughputs import Throughputs
 from weft.sim.result import Outcome, Result
 
 NONE = (
-    "no bound: jobs of this workload change their speed as they run (batch sizes, layers, losses), "
+    "no bound: jobs of this workload change their speed as they run (regimes, layers, losses), "
     "or --perf says how fast they are"
 )
 
@@ -31,12 +33,14 @@ NONE = (
 class BoundedWorld:
     """The truth of a simulation and its machines.
 
-    `faster` is how much faster than any other a machine can be.
+    `faster` is how much faster than any other a machine can be. `starts` says that first starts
+    take as long as the truth says, under every policy.
     """
 
     world: World
     machines: Cluster
     faster: float = 1.0
+    starts: bool = True
 
 
 def with_bounds(result: Result, worlds: Sequence[BoundedWorld], sharing: Collection[str]) -> Result:
@@ -74,15 +78,23 @@ def _ratio(bound: Mapping[str, float], outcome: Outcome) -> float:
 def bound_world(about: BoundedWorld) -> dict[str, float]:
     """Bounds in hours by name, `avg_jct_h` the best; InvalidConfig says why there are none."""
     world = about.world
-    if not isinstance(world.perf, Replay | Throughputs):
+    if not isinstance(world.perf, Replay | Throughputs | Adaptive):
         raise InvalidConfig(NONE)
     gpus = about.machines.gpus_by_kind
+    tuning = SelfTuning(world.perf.models, gpus) if isinstance(world.perf, Adaptive) else None
+    if tuning is not None and about.faster > 1.0:
+        raise InvalidConfig("no bound: jobs tune themselves, and loaned machines are faster")
     jobs = []
     for job, truth in world.trace:
-        options = tuple(_options(world, gpus, job, truth, about.faster))
+        options = (
+            tuple(_options(world, gpus, job, truth, about.faster))
+            if tuning is None
+            else tuning.options(job)
+        )
         if not options:
             raise InvalidConfig(f"no bound: job {job.id!r} runs nowhere")
-        jobs.append(BoundedJob(job.submitted, options, truth.length))
+        start = world.perf.restart(job, first=True) if about.starts else 0.0
+        jobs.append(BoundedJob(job.submitted, options, truth.length, start))
     bounds = asdict(bound_average(jobs, gpus))
     hours = {"avg_jct_h": bounds.pop("best") / HOUR}
     hours |= {f"{name}_jct_h": seconds / HOUR for name, seconds in bounds.items()}

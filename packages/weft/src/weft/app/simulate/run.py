@@ -90,15 +90,17 @@ def run_all(
         if policy.about.controls & SHARED
     }
     by_seed = {setup.seed: setup for setup in reversed(setups)}
-    return with_bounds(result, [_world(by_seed[seed]) for seed in result.seeds], sharing)
+    starts = all(policy.about.resume_s is None for policy in policies)  # else some are free
+    worlds = [_world(by_seed[seed], starts=starts) for seed in result.seeds]
+    return with_bounds(result, worlds, sharing)
 
 
-def _world(setup: Setup) -> BoundedWorld:
+def _world(setup: Setup, *, starts: bool) -> BoundedWorld:
     """The truth of a simulation, for its bound."""
     trace, cluster = prepare(setup)
     machines = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
     world = world_of(setup, trace, machines, policy_of(setup).about)
-    return BoundedWorld(world, machines, max(setup.loans.speed, 1.0))
+    return BoundedWorld(world, machines, max(setup.loans.speed, 1.0), starts)
 
 
 def _by_seed(

@@ -37,6 +37,7 @@ BOUNDS = {
     "alone_jct_h": "every job alone",
     "srpt_jct_h": "one machine as fast as the cluster",
     "busy_jct_h": "mean busy times",
+    "market_jct_h": "prices of GPUs over time",
 }
 CSV_COLUMNS = ("policy", "metric", "mean", "half_interval95", "seeds")
 

@@ -7,9 +7,10 @@ import pytest
 from weft.core.events.event import Observed, Reported, Started, Submitted
 from weft.core.events.report import Report
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.programs import can_wait
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Job, JobId
-from weft.core.model.launch import Launch
+from weft.core.model.launch import Launch, Software, SoftwareKind
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
 from weft.formulas.sharing import lockstep
@@ -36,6 +37,20 @@ def test_what_is_seen_before_the_first_step_says_nothing_of_how_busy_it_will_be(
     believed.observe(STRANGER, "h200", Report(mem_gb=0.5, sm=0.01))
 
     assert believed.profile(STRANGER).gpu_use == 1.0
+
+
+def test_where_allocations_wait_a_job_counts_with_what_it_holds_all_the_time() -> None:
+    fears, waits = Colocated(profile_of), Colocated(profile_of, waits=can_wait)
+    image = Launch(("train",), software=Software(SoftwareKind.IMAGE, "i"))
+    for job in (STRANGER, Job(JobId("i"), launch=image)):
+        for held_gb, peak_gb, steps in ((0.5, 0.5, 0.0), (1.5, 2.0, 1.0), (46.0, 46.0, 300.0)):
+            report = Report(mem_gb=peak_gb, held_gb=held_gb, sm=0.35, steps=steps, step_s=0.01)
+            fears.observe(job, "h200", report)
+            waits.observe(job, "h200", report)
+
+    assert fears.profile(STRANGER).mem_gb == 46.0
+    assert waits.profile(STRANGER).mem_gb == 1.5
+    assert waits.profile(job).mem_gb == 46.0  # nothing of ours is loaded in its container
 
 
 def test_what_a_job_told_of_itself_holds() -> None:

@@ -2,7 +2,9 @@
 
 Paper       Xiao et al., "AntMan: Dynamic Scaling on GPU Clusters for Deep Learning", OSDI 2020.
 Objective   use what guaranteed jobs leave of their devices, without slowing them.
-Needs       what a job uses of a device, and the pace that guaranteed jobs measure.
+Needs       what a job uses of a device, and the pace that guaranteed jobs measure. An unmodified
+            job is guaranteed, and nothing joins it until its use of the GPU was measured; submitted
+            as opportunistic it joins such a job, or has an idle GPU.
 Controls    which jobs run and where, the tier, the share of opportunistic jobs and their memory.
 Cost        O(n + devices) for n active jobs.
 Deviations  the paper's local coordinator is not published: shares rise by 5 points an epoch while

@@ -3,7 +3,8 @@
 Paper       Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI
             2018.
 Objective   early feedback for every job and busy GPUs; neither fairness nor completion time.
-Needs       nothing beforehand; the measured pace of jobs that run side by side.
+Needs       nothing beforehand; the measured pace of jobs that run side by side. An unmodified
+            job takes turns, and is packed by trial once its use of the GPU was measured.
 Controls    which jobs run, where, which two share devices; with `elastic` how many GPUs.
 Cost        O(jobs + nodes) per decision, one decision per quantum while jobs take turns.
 Deviations  turns are real suspensions: a job leaves its devices at the end of its quantum and comes

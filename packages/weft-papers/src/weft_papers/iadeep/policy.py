@@ -4,6 +4,8 @@ Paper       Cai et al., "Interference-aware Multiplexing for Deep Learning in GP
             Middleware Approach", SC 2023.
 Objective   completion time and makespan of single-GPU jobs that share devices.
 Needs       what jobs do alone, their memory by batch size, and their measured pace side by side.
+            An unmodified job has its GPU alone until its memory and its use of the GPU were
+            measured; its batch size is never tuned.
 Controls    which jobs run, where, which share devices, and batch sizes.
 Cost        O(devices) for each waiting job; a Gaussian process over at most 4,096 points for
             every measurement of a device that is tuned.

@@ -4,7 +4,8 @@ Paper       Hu et al., "Lucid: A Non-intrusive, Scalable and Interpretable Sched
             Learning Training Jobs", ASPLOS 2023.
 Objective   mean completion time without changing a running job: no preemption, no elasticity.
 Needs       an estimate of each job's remaining time; what a job does with a device, once
-            it was profiled.
+            it was profiled. An unmodified job is packed once it was profiled, or from the second
+            run of its program on.
 Controls    which jobs run, where, and which two share devices.
 Cost        O(n log n) for n active jobs, then O(hosts) for each job of the queue.
 Deviations  profiling is charged: a job enters the main queue when its `limit_s` in the corner are

@@ -3,7 +3,8 @@
 Paper       Zhao et al., "Multi-Resource Interleaving for Deep Learning Training",
             SIGCOMM 2022.
 Objective   mean completion time, by doing more work on the same devices.
-Needs       stage times of an iteration of each job; with `known`, remaining times.
+Needs       stage times of an iteration of each job; with `known`, remaining times. An unmodified
+            job has its GPU alone until its steps were measured, and is then grouped by them.
 Controls    which jobs run, which share devices, and in which order their stages take turns.
 Cost        a maximum-weight matching over types of groups per GPU count and round: it does not
             grow with the number of jobs of a type; O(n log n) for n active jobs besides.

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge.measured import Sees
+from weft.core.knowledge.programs import can_wait
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Job
 from weft.core.plan.about import Wants
@@ -15,7 +17,7 @@ from weft.core.protocols import DeviceSharing, Engine
 from weft.core.spec.registry import Described, build, find, read_spec
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
-from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.colocation import Colocated, never_waits
 from weft.perf.sharing.device_models import Unordered, profile_of, unordered
 from weft.perf.sharing.host import ByModel, load_shipped
 from weft.wire.identity import Identity
@@ -79,7 +81,8 @@ def colocate_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
     """Beliefs about jobs that share devices; of simulated ones it is the truth."""
     if not engine.real:
         return couple_jobs(cluster, engine.sharing)
-    return Colocated(profile_of, unordered(engine.sharing, pairs))
+    waits = can_wait if Sees.WAITS in engine.sees else never_waits
+    return Colocated(profile_of, unordered(engine.sharing, pairs), waits=waits)
 
 
 def couple_jobs(cluster: Cluster, sharing: DeviceSharing) -> Colocated:

@@ -40,6 +40,11 @@ def is_guarded(job: Job) -> bool:
     return software is None or software.kind is not SoftwareKind.IMAGE
 
 
+def can_wait(job: Job) -> bool:
+    """True if a job's memory waits where the engine does that: it declared no limit."""
+    return job.gpu_mem_gb is None and is_guarded(job)
+
+
 class Programs(Protocol):
     """Memory and neighbours of jobs, as seen by program and GPU kind."""
 

@@ -42,6 +42,11 @@ def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
     return None
 
 
+def never_waits(job: Job) -> bool:  # noqa: ARG001 - of no job
+    """Allocations of no job wait for memory."""
+    return False
+
+
 def fair(group: Sequence[Profile]) -> list[float]:
     """An even part each: what jobs that keep a device busy get of each other."""
     return [1.0 / len(group)] * len(group)
@@ -54,7 +59,8 @@ class Colocated:
     `profiles` says what a job does alone; `interfering` the speeds of a group that shares
     without an order; `contention` stretches interleaved stages by size of group. `sensitivity`
     says what CPU cores and host memory do for a job, `batching` what its batch size does; where
-    that is unknown, it is learnt from jobs as they run.
+    that is unknown, it is learnt from jobs as they run. `waits` tells whose allocations wait for
+    device memory.
     """
 
     profiles: Callable[[Job], Profile]
@@ -63,6 +69,7 @@ class Colocated:
     gaps: bool = False
     sensitivity: Host = insensitive
     batching: Callable[[Job], Batching | None] = untuned
+    waits: Callable[[Job], bool] = never_waits
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
     _seen: dict[JobId, SeenProfile] = field(default_factory=dict)
@@ -135,7 +142,7 @@ class Colocated:
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
             if known == Profile(tag=job.model):  # nothing is known
-                known = self._recall(job).fill(known)
+                known = self._recall(job).fill(known, waits=self.waits(job))
             elif not known.cpu_part:  # else the job's submitter told
                 known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))
             self._known[job.id] = known
@@ -313,12 +320,14 @@ class SeenProfile(NamedTuple):
     """Observations of an unknown job: the most memory, the busiest time, the shortest step.
 
     `data` is the part of a step that waits for data. A part that could not be measured is negative.
+    `usual_gb` is the memory that it holds all the time, 0 before its first step.
     """
 
     mem_gb: float = 0.0
     busy: float = -1.0
     step_s: float = 0.0
     data: float = -1.0
+    usual_gb: float = 0.0
 
     def add(self, report: Report) -> SeenProfile:
         """With another report; before its first step a job is not busy yet."""
@@ -326,7 +335,9 @@ class SeenProfile(NamedTuple):
         if not report.steps:
             return seen
         step_s = report.step_s or self.step_s
+        held_gb = report.held_gb or self.usual_gb
         return seen._replace(
+            usual_gb=min(held_gb, self.usual_gb or held_gb),
             busy=max(self.busy, -1.0 if report.sm is None else report.sm),
             step_s=min(step_s, self.step_s or step_s),
             data=max(self.data, -1.0 if report.data_s is None else read_cpu_part(report)),
@@ -346,15 +357,19 @@ class SeenProfile(NamedTuple):
             return ()
         return self.data * self.step_s, self.use * self.step_s, 0.0
 
-    def fill(self, unknown: Profile) -> Profile:
-        """A profile that was not declared; its memory bus is assumed as busy as the device."""
+    def fill(self, unknown: Profile, *, waits: bool = False) -> Profile:
+        """A profile that was not declared; its memory bus is assumed as busy as the device.
+
+        A job whose allocations wait needs room for what it holds all the time, not for its peak.
+        """
+        mem_gb = self.usual_gb if waits and self.usual_gb else self.mem_gb
         if self.use is None:
-            return replace(unknown, mem_gb=self.mem_gb)
+            return replace(unknown, mem_gb=mem_gb)
         return replace(
             unknown,
             step_s=self.step_s or unknown.step_s,
             stages=self.stages,
-            mem_gb=self.mem_gb,
+            mem_gb=mem_gb,
             gpu_use=self.use,
             bandwidth_use=self.use,
             cpu_part=min(max(self.data, 0.0), MOST_CPU_PART),

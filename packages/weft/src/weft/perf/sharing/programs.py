@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.learning import Remembering
-from weft.core.knowledge.programs import is_guarded, program_of
+from weft.core.knowledge.programs import can_wait, program_of
 from weft.core.model.job import Job, JobId
 
 MARGIN = 1.1  # of the peak so far: later steps may need more
@@ -81,7 +81,7 @@ class LearntPrograms(Remembering[ProgramsSeen]):
 
     def waits(self, job: Job) -> bool:
         """As the engine does, for jobs without a container that declared no limit."""
-        return self._waits and job.gpu_mem_gb is None and is_guarded(job)
+        return self._waits and can_wait(job)
 
     def usual_gb(self, job: Job, kind: str) -> float | None:
         """Return the least that it held itself, else the least that others of its program held."""

@@ -75,4 +75,7 @@ def test_the_page_shows_what_was_and_looks_closer_where_one_drags(open_page: Ope
             grave = [each["id"] for each in report["violations"] if each["impact"] != "minor"]
             assert grave == []
         assert top_of(page, "In use") < top_of(page, "GPUs")  # totals first where it is narrow
+        read = "[...document.querySelectorAll('main section')].map((one) => one.ariaLabel)"
+        order = page.evaluate(read)  # as a screen reader goes, at any width
+        assert order.index("In use") < order.index("GPUs") < order.index("Over time")
         page.close()

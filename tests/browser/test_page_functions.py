@@ -449,6 +449,25 @@ def test_a_jobs_story_is_told_in_sentences(call: Call) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("started", "text"),
+    [
+        (1, "Too little is simulated to compare: 1 of 3 waiting jobs start in it."),
+        (2, "With fifo, jobs start later by 50 %, on average."),
+    ],
+)
+def test_a_few_jobs_are_no_average(call: Call, started: int, text: str) -> None:
+    rows = [{"values": [2, 3], "less": "start sooner", "more": "start later"}]
+    soon, never = (
+        {"start": {"p50": 2}, "start_then": {"p50": 3}},
+        {"start": None, "start_then": None},
+    )
+
+    outlook = [*[soon] * started, *[never] * (3 - started)]
+
+    assert call("views/what_if_result", "inWords", rows, "fifo", outlook) == text
+
+
 def test_what_was_decided_again_and_again_is_told_once(call: Call) -> None:
     waits = {"event": "Decided", "changes": {}, "reasons": {"j": "over quota"}}
     events = [{"seq": n, "at": n, "number": n, **waits} for n in range(1, 4)]

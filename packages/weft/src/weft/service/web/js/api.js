@@ -62,7 +62,6 @@ export const post = async (path, body = {}, options = {}) =>
   (await send("POST", path, { ...options, body })).json();
 export const put = async (path, body = {}) => (await send("PUT", path, { body })).json();
 export const remove = async (path) => (await send("DELETE", path)).json();
-export const patch = async (path, body = {}) => (await send("PATCH", path, { body })).json();
 
 /** A path from parts that people named. */
 export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");

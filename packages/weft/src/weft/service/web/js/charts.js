@@ -38,7 +38,7 @@ const LEAST_DRAG = 6; // pixels
 const fromZero = (_, low, high) => [Math.min(low ?? 0, 0), high > 0 ? high * 1.05 : 1];
 
 /** Columns on top of each other: the sum of all first, which those below it are painted over. */
-export function stacked([xs, ...columns]) {
+function stacked([xs, ...columns]) {
   const sums = [];
   for (const ys of columns) sums.push(ys.map((y, i) => (y ?? 0) + (sums.at(-1)?.[i] ?? 0)));
   return [xs, ...sums.reverse()];
@@ -67,7 +67,7 @@ function drawMarks({ ctx, bbox, valToPos }, marks) {
   ctx.restore();
 }
 
-export const aboveZero = ([xs, ...columns]) => [
+const aboveZero = ([xs, ...columns]) => [
   xs,
   ...columns.map((ys) => ys.map((y) => (y > 0 ? y : null))),
 ];

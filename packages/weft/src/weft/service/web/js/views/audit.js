@@ -67,7 +67,7 @@ const DEEDS = {
 const PLACES = { jobs: "job", nodes: "node" };
 
 /** A request as a deed, what it was done to, and the page of that. */
-export function readRequest({ method, path, about }) {
+function readRequest({ method, path, about }) {
   const [, , , kind, id, word] = path.split("/");
   const keys = [[kind, id], [kind, id && "*", word], [kind]];
   const deed = keys

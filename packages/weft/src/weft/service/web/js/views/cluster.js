@@ -40,6 +40,10 @@ export function ClusterView({ route }) {
   return html`
     <${Needs} />
     <div class="columns totals-first">
+      <aside class="stack">
+        <${Figures} store=${store} waiting=${waiting} />
+        <${Waiting} waiting=${waiting} />
+      </aside>
       <div class="stack">
         <${Panel} title=${`${theDevice()}s`} level=1 end=${html`
           <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node"
@@ -56,10 +60,6 @@ export function ClusterView({ route }) {
         <${Later} title="Over time"><${OverTime} route=${route} /><//>
         <${Later} title="Stream"><${Stream} route=${route} /><//>
       </div>
-      <aside class="stack">
-        <${Figures} store=${store} waiting=${waiting} />
-        <${Waiting} store=${store} waiting=${waiting} />
-      </aside>
     </div>`;
 }
 

@@ -154,7 +154,7 @@ function Wrong({ node, out }) {
 const OUT = ["drained", "aside", "down"];
 
 /** Stretches in which it, or some of its GPUs, were out of use: bars beside those of jobs. */
-export function absences(node, marks, out) {
+function absences(node, marks, out) {
   const begun = new Map(),
     stretches = [];
   const all = Array.from({ length: node.gpus }, (_, gpu) => gpu);

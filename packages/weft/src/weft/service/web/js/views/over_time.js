@@ -34,7 +34,7 @@ const total = (ys, seconds) => ys.reduce((all, y, i) => all + y * seconds[i], 0)
 const plus = (ys) => ys.reduce((all, y) => all + y, 0);
 
 /** The tenants or kinds that have a colour, the largest first; all beyond a few are others. */
-export function groupsOf({ use, queues }, by) {
+function groupsOf({ use, queues }, by) {
   if (!by) return [""];
   const sizes = new Map();
   for (const row of [...use, ...(by === "tenant" ? queues : [])])
@@ -270,7 +270,7 @@ export function sentence({ what, about, by, why }) {
   return `${text}${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`;
 }
 
-export const News = ({ marks }) => {
+const News = ({ marks }) => {
   const [all, showAll] = useState(false);
   const last = [...marks].reverse();
   if (!last.length) return null;

@@ -42,8 +42,11 @@ const DIFFERS = 0.005;
 /** By how much a side differs from the first: -0.2 is a fifth less. */
 const changeOf = ([was, is]) => (was ? is / was - 1 : 0);
 
-/** The result in a sentence or two. */
-function inWords(rows, label) {
+/** The result in a sentence or two, or why there is none: averages of a few jobs say nothing. */
+export function inWords(rows, label, outlook) {
+  const seen = outlook.filter((job) => job.start?.p50 != null && job.start_then?.p50 != null);
+  if (2 * seen.length < outlook.length)
+    return `Too little is simulated to compare: ${seen.length} of ${count(outlook.length, "waiting job")} start in it.`;
   const parts = rows
     .filter(({ values, less }) => less && Math.abs(changeOf(values)) >= DIFFERS)
     .map(({ values, less, more }) => {
@@ -71,7 +74,7 @@ function Picture({ result, labels }) {
       aria-label=${`${row.text}: ${labels.map((label, i) => `${write(row.values[i], row.unit)} with ${label}`).join(", ")}`}>
       <figcaption>${row.text}</figcaption>${labels.map((_, i) => bar(row, i))}</figure>`;
   return html`<${Panel} title="In short">
-    ${labels.length === 2 && html`<p class="when">${inWords(rows, labels[1])}</p>`}
+    ${labels.length === 2 && html`<p class="when">${inWords(rows, labels[1], result.outlook)}</p>`}
     <div class="legend">${labels.map(
       (label, i) => html`<span key=${label}>
     <span class="key" style=${{ background: lineColour(i) }}></span>${label}${i || result.file ? "" : ", as it is"}</span>`,
@@ -215,11 +218,12 @@ function Outlook({ outlook }) {
   const middle = (start) => (start ? duration(start.p50) : "–");
   return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
     <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in</th>
-    <th class="num" scope="col">if so</th><th class="num" scope="col">Ends in</th><th class="num" scope="col">if so</th></tr></thead>
+    <th class="num" scope="col">if so</th><th class="num roomy" scope="col">Ends in</th>
+    <th class="num roomy" scope="col">if so</th></tr></thead>
     <tbody>${outlook.slice(0, 500).map(
       (job) => html`<tr key=${job.id}>
-    <td class="nowrap"><a href=${link("job", [job.id])}>${job.name}</a></td><td class="num">${middle(job.start)}</td>
-    <td class="num">${middle(job.start_then)}</td><td class="num">${middle(job.end)}</td>
-    <td class="num">${middle(job.end_then)}</td></tr>`,
+    <td class="wrap"><a href=${link("job", [job.id])}><bdi>${job.name}</bdi></a></td><td class="num">${middle(job.start)}</td>
+    <td class="num">${middle(job.start_then)}</td><td class="num roomy">${middle(job.end)}</td>
+    <td class="num roomy">${middle(job.end_then)}</td></tr>`,
     )}</tbody></table></div><//>`;
 }

@@ -27,6 +27,17 @@ def test_jobs_that_end_before_enough_is_free_tell_when_it_is() -> None:
     assert "likely" not in unknown
 
 
+def test_a_job_that_waits_on_two_gpus_waits_for_the_later_one() -> None:
+    second = MemoryWait(10.0, 105.0, {"late": 60.0}, missing_gb=5.0)
+    wait = MemoryWait(70.0, 100.0, {"soon": 70.0}, missing_gb=60.0, others=(second,))
+
+    both = describe_wait(wait, JobId("me"), 112.0, {"soon": 8.0, "late": 50.0})
+    unknown = describe_wait(wait, JobId("me"), 112.0, {"soon": 8.0})
+
+    assert both.endswith("likely free in 50 s")
+    assert "likely" not in unknown
+
+
 def test_a_job_that_gave_way_says_so() -> None:
     text = describe_wait(MemoryWait(70.0, 100.0, {}, away=True), JobId("me"), 90.0)
 

@@ -41,7 +41,7 @@ class MemoryWait:
 
     `held` is what each job holds of the device. `away` says that this one gave its memory to the
     others meanwhile. `missing_gb` must become free first, for it and those that are served before
-    it; None where that is not known.
+    it; None where that is not known. `others` are those of its other processes, on other devices.
     """
 
     gb: float
@@ -49,6 +49,7 @@ class MemoryWait:
     held: Mapping[str, float]
     away: bool = False
     missing_gb: float | None = None
+    others: tuple[MemoryWait, ...] = ()
 
 
 @frozen

@@ -47,18 +47,19 @@ def add_host_memory(measured: MeasuredAttempt, pids: Collection[int]) -> Measure
 def add_wait(measured: MeasuredAttempt, state: Path, job: str, attempt: int) -> MeasuredAttempt:
     """Measurements with the device memory that an attempt waits for, as the book below `state` has.
 
-    Of several processes the one that waits longest counts. One that holds much, and of which the
-    book has never heard, is not guarded.
+    Of several processes the one that waits longest comes first. One that holds much, and of which
+    the book has never heard, is not guarded.
     """
     if (measured.held_gb or 0.0) >= UNGUARDED_GB and (guarded := read_guarded(state)) is not None:
         measured = replace(measured, unguarded=(job, attempt) not in guarded)
     rows = [row for row in read_waits(state) if (row.job, row.attempt) == (job, attempt)]
     if not rows:
         return measured
-    row = min(rows, key=lambda row: row.since)
-    return replace(
-        measured, waits=MemoryWait(row.gb, row.since, row.held, row.away, row.missing_gb)
+    first, *others = (
+        MemoryWait(row.gb, row.since, row.held, row.away, row.missing_gb)
+        for row in sorted(rows, key=lambda row: row.since)
     )
+    return replace(measured, waits=replace(first, others=tuple(others)))
 
 
 def join_measured(parts: Iterable[MeasuredAttempt]) -> MeasuredAttempt:

@@ -42,7 +42,9 @@ def describe_wait(
     holders = ", ".join(f"{other} holds {gb:.3g} GB" for gb, other in others[:SHOWN])
     more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
     text = f"waits for {wait.gb:.3g} GB of GPU memory for {max(now - wait.since, 0.0):.0f} s"
-    free_s = _seconds_until_free(wait, left_s)
+    waits_free_s = [_seconds_until_free(each, left_s) for each in (wait, *wait.others)]
+    known = [free_s for free_s in waits_free_s if free_s is not None]
+    free_s = max(known) if len(known) == len(waits_free_s) else None  # it needs all of them
     free = "" if free_s is None else f"; likely free in {free_s:.0f} s"
     away = "; its own memory is in host memory meanwhile, for the others" if wait.away else ""
     return f"{text}: {holders}{more}{free}{away}" if holders else text + free + away
@@ -62,7 +64,7 @@ def _seconds_until_free(wait: MemoryWait, left_s: Mapping[str, float]) -> float 
 def _seconds_left(driver: Driver, wait: MemoryWait) -> dict[str, float]:
     """The seconds to the end of jobs that hold memory and do not wait for more."""
     left = {}
-    for name in wait.held:
+    for name in {name for each in (wait, *wait.others) for name in each.held}:
         record = driver.ledger.jobs.live.get(JobId(name))
         if record is None or find_memory_wait(driver.engine, record) is not None:
             continue

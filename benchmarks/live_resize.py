@@ -2,7 +2,7 @@
 
     python -m benchmarks.live_resize [--quick] [--device cuda [--ranks 1,2,4,3,1]]
     python -m benchmarks.live_resize [--quick] --engine slurm [--spread]
-    python -m benchmarks.live_resize [--quick] --framework hf|lightning
+    python -m benchmarks.live_resize [--quick] --framework hf|lightning|fsdp2
 
 A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
@@ -14,7 +14,7 @@ well, that many NCCL ranks share it, each as if on a machine of its own, and how
 those that left is free is measured too. `--engine` takes a throw-away cluster of
 `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two of its nodes.
 `--live` leaves the restarts and the undisturbed run out. With `--framework` the loop is that of the
-Hugging Face Trainer or of Lightning.
+Hugging Face Trainer or of Lightning, or `wt.plan` divides the model by FSDP2.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def main() -> int:
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--engine", choices=[*TESTBEDS], default="local")
     parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
-    parser.add_argument("--framework", choices=["", "hf", "lightning"], default="")
+    parser.add_argument("--framework", choices=["", "hf", "lightning", "fsdp2"], default="")
     parser.add_argument("--live", action="store_true", help="no restarts to compare with")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()

@@ -1,6 +1,6 @@
 """The job of the live-resize benchmarks under another library's loop.
 
-    python live_resize_frameworks.py hf|lightning FOLDER LAYERS EPOCHS [SAVE_S [DEVICE]]
+    python live_resize_frameworks.py hf|lightning|fsdp2 FOLDER LAYERS EPOCHS [SAVE_S [DEVICE]]
 
 The network, the data and what is noted are those of `live_resize_job`.
 """
@@ -17,8 +17,8 @@ from typing import Any
 SAMPLES, BATCH, WIDTH = 2048, 16, 512
 
 
-def build(layers: int) -> Any:
-    """The network and the data, the same on all ranks."""
+def build_net(layers: int) -> Any:
+    """The network of the job."""
     import torch
     from torch import nn
 
@@ -34,9 +34,18 @@ def build(layers: int) -> Any:
             result: torch.Tensor = self.out(x)
             return result
 
+    return Net()
+
+
+def build(layers: int) -> Any:
+    """The network and the data, the same on all ranks."""
+    import torch
+
     torch.manual_seed(0)
+    net = build_net(layers)
     x = torch.randn(SAMPLES, WIDTH, generator=torch.Generator().manual_seed(7))
-    return Net(), torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True), torch.arange(SAMPLES))
+    y, ids = x.sum(1, keepdim=True), torch.arange(SAMPLES)
+    return net, torch.utils.data.TensorDataset(x, y, ids)
 
 
 class Notes:
@@ -155,6 +164,42 @@ def train_lightning(
     trainer.fit(Model(), loader, ckpt_path=elastic.last())
 
 
+def train_plan(
+    folder: Path,  # noqa: ARG001 - they all have it
+    notes: Notes,
+    layers: int,
+    epochs: int,
+    save_s: float,
+    *,
+    cpu: bool,
+) -> None:
+    """As a script of a user does whose model FSDP2 divides over its ranks."""
+    import torch
+    from torch import nn
+
+    import weft_train as wt
+
+    _, data = build(1)
+    training = wt.plan(
+        lambda: build_net(layers),
+        lambda parameters: torch.optim.Adam(parameters, lr=1e-4),
+        nn.functional.mse_loss,
+        batch=BATCH,
+        layers=("blocks.*", "out"),
+        default="zero3",
+        report_every_s=0.1,
+        checkpoint_every_s=save_s,
+        device="cpu" if cpu else "cuda",
+    )
+    each = SAMPLES // BATCH
+    for step in training.steps(epochs * each):
+        rows = torch.arange(SAMPLES)[step % each * BATCH :][training.rows]
+        x, y, ids = data[rows]
+        notes.begin(ids)
+        notes.loss = training.step(x, y)
+        notes.end(step + 1, step // each, training.rank, training.layout.data)
+
+
 def main() -> None:
     """Train as the command line says."""
     library, folder, layers, epochs, *rest = sys.argv[1:]
@@ -163,7 +208,7 @@ def main() -> None:
     if device == "cuda":  # ranks of one GPU meet only if NCCL takes them for as many machines
         os.environ |= {"NCCL_HOSTID": f"rank-{os.getpid()}", "NCCL_SOCKET_IFNAME": "lo"}
         os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # and so must the libraries
-    train = {"hf": train_hf, "lightning": train_lightning}[library]
+    train = {"hf": train_hf, "lightning": train_lightning, "fsdp2": train_plan}[library]
     train(Path(folder), notes, int(layers), int(epochs), save_s, cpu=device == "cpu")
 
 

@@ -149,7 +149,7 @@ def join(script: Callable[..., None], own: dict[str, str], *args: Any) -> None:
 class Job:
     """A job of one rank that may have two, and the agent that it talks to."""
 
-    def __init__(self, script: Callable[..., None], folder: Path, *options: int) -> None:
+    def __init__(self, script: Callable[..., None], folder: Path, *options: Any) -> None:
         self.folder = folder / "live"
         self.folder.mkdir()
         self._script, self._options = script, options

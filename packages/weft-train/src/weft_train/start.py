@@ -88,8 +88,9 @@ def plan(
     and what ZeRO and checkpointing work on. `tensor` says which linear layers are divided by
     `column` and which by `row`. `default` is the plan where `WEFT_PLAN` names none.
     """
+    from weft_train.plans.divided import PlanRecipe
     from weft_train.plans.layout import read_layout
-    from weft_train.plans.planned import PlannedRank, PlanRecipe
+    from weft_train.plans.planned import PlannedRank
 
     env = Environment.read()
     if env.world_size > 1 and find_spec("numpy") is None:
@@ -99,9 +100,9 @@ def plan(
         )
     gang = RankGang(env, device)
     folder = env.checkpoints or checkpoints
-    layout = read_layout(env.plan or default, gang.size)
-    torch.manual_seed(seed)
-    recipe = PlanRecipe(optimizer, loss, batch, layers, tensor or {}, clip, seed)
+    text = env.plan or default
+    layout = read_layout(text, gang.size)
+    recipe = PlanRecipe(build, optimizer, loss, batch, layers, tensor or {}, clip, seed)
     return PlannedRank(
         env,
         gang,
@@ -109,6 +110,6 @@ def plan(
         SaveTimes(checkpoint_every_s),
         folder_only(folder) if folder else None,
         layout,
-        build(),
+        text,
         recipe,
     )

@@ -93,5 +93,6 @@ def share_data(
                 module, mesh=mesh, reshard_after_forward=layout.zero == FULL, offload_policy=policy
             )
     elif layout.data > 1 and layout.tensor == layout.pipeline == 1:
-        return DistributedDataParallel(model, process_group=mesh.get_group())
+        # Every rank has built the same, and those of one that grows do not build at once.
+        return DistributedDataParallel(model, process_group=mesh.get_group(), init_sync=False)
     return model

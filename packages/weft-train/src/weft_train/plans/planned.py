@@ -15,52 +15,33 @@ import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.device_mesh import DeviceMesh
 
 from weft_train.base import fence
 from weft_train.base.environment import Environment
-from weft_train.base.messages import Stop
+from weft_train.base.messages import Drop, GroupPlan, Stop
 from weft_train.checkpoints.save_times import SaveTimes
 from weft_train.errors import TrainError
-from weft_train.plans import dividing
-from weft_train.plans.layout import ParallelLayout, count_copies, divide_batch, make_mesh
+from weft_train.plans.divided import DividedModel, PlanRecipe, build_empty
+from weft_train.plans.layout import ParallelLayout, divide_batch, make_mesh, read_layout
 from weft_train.ranks.gang import RankGang
+from weft_train.ranks.live_resize import LiveResize
+from weft_train.ranks.shards import Parts
 from weft_train.reports import Reports, log_resume, measure_memory_gb
 from weft_train.stopping import StopRequest, call_at_exit
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-FLAT = StateDictOptions(flatten_optimizer_state_dict=True)  # stages hold some of the parameters
-LOCAL = 1 << 31  # seeds of a step: one for each replica
 RECENT = 20  # steps whose median time is reported
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRecipe:
-    """The training to run under any plan: see `weft_train.plan`."""
-
-    optimizer: Callable[[Any], torch.optim.Optimizer]
-    loss: Loss
-    batch: int
-    layers: Sequence[str]
-    tensor: Mapping[str, str]
-    clip: float | None
-    seed: int
+LOCAL = 1 << 31  # seeds of a step: one for each replica
+STOP, SAVE, READY, FAILED = range(4)  # the vector that is summed over the ranks, by position
 
 
 class PlannedRank:
@@ -77,28 +58,50 @@ class PlannedRank:
         saves: SaveTimes,
         folder: Path | None,
         layout: ParallelLayout,
-        model: nn.Module,
+        text: str,
         recipe: PlanRecipe,
     ) -> None:
-        self.layout, self.device, self.done = layout, gang.device, 0
+        self.layout, self.device, self.done, self._text = layout, gang.device, 0, text
+        self.rows = divide_batch(layout, recipe.batch, gang.rank // layout.tensor % layout.data)
         self._gang, self._reports, self._saves, self._recipe = gang, reports, saves, recipe
-        self._nodes, self._count = env.nodes, 0
+        self._nodes, self._count, self._ended = env.nodes, 0, 0.0
         self._took_s: deque[float] = deque(maxlen=RECENT)
         self._mean, self._stop = float("nan"), StopRequest()
         self._kept = ShardedCheckpoints(folder, gang, env.attempt) if folder else None
-        if layout.offload and gang.alone:
-            gang.form_alone()
-        divided = layout.offload or gang.size > 1
-        self._mesh = make_mesh(layout, gang.device.type) if divided else None
-        self._replica = self._place("dp")
-        self.rows = divide_batch(layout, recipe.batch, self._replica)
-        self._bare = model.to(gang.device)
-        self._divide(recipe.layers, recipe.tensor)
-        self._optimizer = recipe.optimizer(self._parameters())
+        self._live = self._find_live(env, layout)
+        self._offered = False
+        torch.manual_seed(recipe.seed)
+        model = recipe.build().to(gang.device)
+        # A rank that joins has the whole model until it has peers to divide it with.
+        self._whole: nn.Module | None = model if gang.joining else None
+        self._now: DividedModel | None = None if gang.joining else self._divide(model)
+        self._next: DividedModel | None = None
         self._restore()
-        if env.most_ranks > 1 and gang.rank == 0:
-            reports.report_restart("its model is divided over them")
         call_at_exit(self._say_end)
+
+    def _find_live(self, env: Environment, layout: ParallelLayout) -> LiveResize | None:
+        """What lets ranks come and go as they train; None, and said why, where they cannot."""
+        why = ""
+        if layout.tensor > 1 or layout.pipeline > 1:
+            why = f"plan {layout.text} divides tensors or layers over them"
+        elif layout.offload:
+            why = f"plan {layout.text} keeps a part of the state outside the GPU"
+        if why:
+            if env.most_ranks > 1 and self._gang.rank == 0:
+                self._reports.report_restart(why)
+            return None
+        live = LiveResize(env, self._gang, self._reports)
+        live.sharded = self
+        return live if live.wraps else None
+
+    def _divide(self, model: nn.Module) -> DividedModel:
+        """The model, divided over the ranks that began together."""
+        layout, mesh = self.layout, None
+        if layout.offload and self._gang.alone:
+            self._gang.form_alone()
+        if layout.offload or self._gang.size > 1:
+            mesh = make_mesh(layout, self.device.type)
+        return DividedModel(model, layout, mesh, self._recipe, self.device)
 
     @property
     def rank(self) -> int:
@@ -108,6 +111,9 @@ class PlannedRank:
     def steps(self, count: int) -> Iterator[int]:
         """Numbers of the steps that are left of `count`; the training may be stopped after each."""
         self._count = count
+        if self._whole is not None and self._live is not None:
+            self.done = self._live.join(self, self._whole)
+            self._whole = None
         self._saves.begin()
         with self._stop:
             while self.done < count:
@@ -125,154 +131,118 @@ class PlannedRank:
                 f"step {self.done} was given {len(inputs)} rows; this replica trains on {rows}",
                 hint="pass x[training.rows] of the global batch",
             )
+        assert self._now is not None
+        if self._live is not None and not self._offered:
+            self._live.shapes.watch(self._now.bare)
         began = time.monotonic()
-        torch.manual_seed(self._recipe.seed + self.done * LOCAL + self._replica)
-        inputs, targets = inputs.to(self.device), targets.to(self.device)
-        self._optimizer.zero_grad()
-        local = self._run(inputs, targets)
-        if self._averages:
-            self._average()
-        if self._recipe.clip is not None:
-            self._clip_gradients(self._recipe.clip)
-        self._optimizer.step()
+        torch.manual_seed(self._recipe.seed + self.done * LOCAL + self._now.replica)
+        self._mean = self._now.train(inputs, targets)
         self.done += 1
-        self._mean = self._sum(local / self.layout.data / self.layout.tensor)
-        self._took_s.append(time.monotonic() - began)
+        self._ended = time.monotonic()
+        self._took_s.append(self._ended - began)
         return self._mean
 
-    def _divide(self, layers: Sequence[str], tensor: Mapping[str, str]) -> None:
-        layout, mesh = self.layout, self._mesh
-        parts = dividing.list_parts(self._bare, layers)
-        module: nn.Module = self._bare
-        self._schedule: Schedule1F1B | None = None
-        if layout.pipeline > 1:
-            stage = self._place("pp")
-            module = chain = dividing.cut_stage(self._bare, parts, stage, layout.pipeline)
-            parts = list(chain.names)
-        if layout.tensor > 1 and mesh is not None:
-            dividing.divide_tensors(self._bare, mesh["tp"], tensor)
-        blocks = [self._bare.get_submodule(name) for name in parts]
-        if layout.checkpointing:
-            dividing.save_activations(blocks)
-        if mesh is not None:
-            module = dividing.share_data(module, blocks, mesh["dp"], layout)
-        self._averages = layout.data > 1 and not isinstance(
-            module, FSDPModule | DistributedDataParallel
-        )
-        self._module = module
-        if layout.pipeline > 1 and mesh is not None:
-            group = mesh.get_group("pp")
-            part = PipelineStage(module, stage, layout.pipeline, self.device, group=group)
-            self._schedule = Schedule1F1B(part, layout.accumulate, loss_fn=self._recipe.loss)
-
-    def _parameters(self) -> list[nn.Parameter]:
-        return [p for p in self._bare.parameters() if p.requires_grad]
-
-    def _run(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Forward and backward; the mean loss of these rows where it is known, else 0."""
-        if self._schedule is not None:
-            return self._run_stage(self._schedule, inputs, targets)
-        total, parts = torch.zeros((), device=self.device), self.layout.accumulate
-        pairs = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
-        for number, (x, y) in enumerate(pairs):
-            with self._silent(last=number == parts - 1):
-                loss = self._recipe.loss(self._module(x), y) / parts
-                loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        return total
-
-    def _run_stage(
-        self, schedule: Schedule1F1B, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> torch.Tensor:
-        stage, last = self._place("pp"), self.layout.pipeline - 1
-        losses: list[torch.Tensor] = []
-        args = (inputs,) if stage == 0 else ()
-        if stage == last:
-            schedule.step(*args, target=targets, losses=losses)
-            return torch.stack(losses).mean().detach()
-        schedule.step(*args)
-        return torch.zeros((), device=self.device)
-
-    def _silent(self, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients are exchanged with the last of several backward passes."""
-        if isinstance(self._module, FSDPModule):
-            self._module.set_requires_gradient_sync(last)
-        elif isinstance(self._module, DistributedDataParallel) and not last:
-            return self._module.no_sync()
-        return nullcontext()
-
-    def _average(self) -> None:
-        assert self._mesh is not None
-        group = self._mesh.get_group("dp")
-        for parameter in self._parameters():
-            if parameter.grad is not None:
-                local = _local(parameter.grad)
-                dist.all_reduce(local, group=group)
-                local.div_(self.layout.data)
-
-    def _clip_gradients(self, most: float) -> None:
-        """Scale gradients so that their norm over the whole model is at most `most`."""
-        whole = self.layout.data * self.layout.tensor
-        square = torch.zeros((), device=self.device)
-        gradients = [p.grad for p in self._parameters() if p.grad is not None]
-        for gradient in gradients:
-            divided = isinstance(gradient, DTensor)
-            copies = count_copies(gradient, self.layout) if divided else whole
-            square += _local(gradient).square().sum() / copies
-        factor = most / (self._sum(square) ** 0.5 + 1e-6)
-        if factor < 1.0:
-            for gradient in gradients:
-                _local(gradient).mul_(factor)
-
-    def _sum(self, value: torch.Tensor) -> float:
-        if self._mesh is not None:
-            dist.all_reduce(value)
-        return float(value)
-
-    def _place(self, dimension: str) -> int:
-        return 0 if self._mesh is None else self._mesh.get_local_rank(dimension)
-
     def _agree(self, *, last: bool) -> None:
-        """Save, or leave, at the same step on every rank."""
+        """Save, leave, or change the ranks, at the same step on every rank."""
         for message in self._reports.receive():
             self._stop.asked |= isinstance(message, Stop)
+            if isinstance(message, (GroupPlan, Drop)) and self._live is not None:
+                self._live.on_message(message)
+                if isinstance(message, GroupPlan):
+                    self._refuse_uneven(self._live, len(message.members))
         agreed = self._gang.read_sum()
         asks_save = float(self.rank == 0 and self._saves.ask())
-        self._gang.begin_sum([float(self._stop.asked), asks_save])
+        flags = (False, False) if self._live is None else self._live.flags
+        self._gang.begin_sum([float(self._stop.asked), asks_save, *map(float, flags)])
         if self.rank == 0 and self._reports.is_due():
             self._report()
+        self._offer()
         if agreed is None or last:
             return
-        if agreed[0]:
+        if agreed[STOP]:
             self._leave()
-        if agreed[1]:
+        if agreed[SAVE]:
             self._save()
+        if agreed[READY] + agreed[FAILED] == self._gang.size:
+            self._change(give_up=agreed[FAILED] > 0.0)
 
-    def _state(self) -> dict[str, Any]:
-        model, optimizer = get_state_dict(self._bare, self._optimizer, options=FLAT)
-        return {"model": model, "optimizer": optimizer, "done": self.done}
+    # ---- ranks that come and go
+
+    def _offer(self) -> None:
+        """After the first step, with all that the optimizer keeps: ranks may come and go."""
+        if self._live is not None and self._now is not None and not self._offered:
+            self._offered = True
+            self._live.offer(self._now.measure_gb())
+
+    def _refuse_uneven(self, live: LiveResize, ranks: int) -> None:
+        try:
+            divide_batch(read_layout(self._text, ranks), self._recipe.batch, 0)
+        except TrainError as error:
+            live.refuse(str(error))
+
+    def _change(self, *, give_up: bool) -> None:
+        assert self._live is not None
+        self._gang.read_sum()  # of an epoch that is decided already; what it asked is asked again
+        self._saves.ask_again()
+        if give_up:
+            self._live.give_up()
+            return
+        changed = self._live.switch(self, self._ended, self.done)
+        if changed is None:
+            self._reports.leave("resized")
+            raise SystemExit(0)
+        if changed:
+            self._nodes = self._gang.nodes
+            self._took_s.clear()
+
+    def collect_state(self) -> dict[str, Any]:
+        """What all ranks have alike; the rest is exchanged by name."""
+        if self._now is None:
+            return {}
+        return {"counts": {"steps": self.done}, "settings": self._now.settings}
+
+    def take_state(self, state: dict[str, Any]) -> None:
+        assert self._now is not None
+        self._now.settings = state["settings"]
+
+    def parts(self) -> Parts:
+        """What this rank has of the model and the optimizer."""
+        assert self._now is not None
+        return self._now.parts()
+
+    def divide_again(self, ranks: int, group: Any) -> Parts:
+        """The model, divided over other ranks, beside the one that trains."""
+        layout, mesh = read_layout(self._text, ranks), None
+        if ranks > 1:
+            mesh = DeviceMesh.from_group(group, self.device.type, mesh_dim_names=("dp",))
+        model = self._whole or build_empty(self._recipe, self.device)
+        self._next = DividedModel(model, layout, mesh, self._recipe, self.device)
+        return self._next.parts()
+
+    def settle_parts(self, *, good: bool) -> None:
+        """Train on with the model that was divided again, or without it."""
+        following, self._next = self._next, None
+        if good and following is not None:
+            if self._now is not None:
+                following.take_rest(self._now)
+                self._now.free()
+            self._now, self.layout, self.rows = following, following.layout, following.rows
 
     def _restore(self) -> None:
-        path = None if self._kept is None else self._kept.find_newest()
-        if self._kept is None or path is None:
+        path = None if self._kept is None or self._now is None else self._kept.find_newest()
+        if self._kept is None or self._now is None or path is None:
             return
-        state = self._state()
+        state = {**self._now.state(), "done": self.done}
         self._kept.load(state, path)
-        set_state_dict(
-            self._bare,
-            self._optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-            options=FLAT,
-        )
+        self._now.load(state)
         self.done = int(state["done"])
         log_resume(self.rank, path)
 
     def _save(self) -> None:
-        if self._kept is None:
+        if self._kept is None or self._now is None:
             return
         began = time.monotonic()
-        path = self._kept.save(self._state(), self.done)
+        path = self._kept.save({**self._now.state(), "done": self.done}, self.done)
         self._saves.note_saved(time.monotonic() - began)
         if self.rank == 0:
             self._reports.report_saved(self.done, 0, str(path))
@@ -313,10 +283,6 @@ class PlannedRank:
         self._reports.leave_after(error)
         if error is None:
             self._gang.leave()
-
-
-def _local(value: torch.Tensor) -> torch.Tensor:
-    return value.to_local() if isinstance(value, DTensor) else value
 
 
 # ---- Checkpoints that every rank writes its part of, and that any plan can read

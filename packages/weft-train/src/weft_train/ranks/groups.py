@@ -160,6 +160,11 @@ def _open_far(place: str, limit: dt.timedelta, *, host: bool) -> Any:
         return core.TCPStore(name, port, None, True, limit, False, master_listen_fd=door.detach())
 
 
+def find_default() -> Any:
+    """The group that such scripts mean now; None if there is none."""
+    return dist.group.WORLD
+
+
 def make_default(group: Any) -> None:
     """Let scripts that say `dist.all_reduce` and the like mean this group."""
     c10d._update_default_pg(group)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import json
 import logging
 import threading
 import time
@@ -28,6 +29,7 @@ from weft_train.ranks import groups
 from weft_train.ranks.gang import RankGang
 from weft_train.ranks.rehearsal import CallShapes, rehearse
 from weft_train.ranks.self_test import Ability, find_ability
+from weft_train.ranks.shards import Parts, ShardPlan, exchange, list_everyone
 from weft_train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
 from weft_train.reports import Reports
 
@@ -53,17 +55,42 @@ class ResizableTraining(Protocol):
         ...
 
 
+class ShardedTraining(ResizableTraining, Protocol):
+    """The training whose state is divided over its ranks, in another way by another number."""
+
+    def parts(self) -> Parts:
+        """What this rank has of the state now, by name."""
+        ...
+
+    def divide_again(self, ranks: int, group: Any) -> Parts:
+        """Divide the model once more beside the one that trains; its parts, to be filled."""
+        ...
+
+    def settle_parts(self, *, good: bool) -> None:
+        """Train on with what was divided and filled, or without it."""
+        ...
+
+
 @dataclass(slots=True)
 class _Formed:
     """The groups of an epoch; `transfer` is of the sources and the new ranks, in this order.
 
-    `store` is where others may still be about to meet.
+    `store` is where others may still be about to meet. `shards` are of old and new ranks, `old`
+    their numbers, where each has a part of the state.
     """
 
     store: Any = None
     data: Any = None
     control: Any = None
     transfer: Any = None
+    shards: Any = None
+    old: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> list[Any]:
+        """Those that were formed."""
+        every = (self.data, self.control, self.transfer, self.shards)
+        return [group for group in every if group is not None]
 
 
 class LiveResize:
@@ -82,6 +109,8 @@ class LiveResize:
         if asked and gang.rank == 0 and able.several:
             what = "another number of GPUs" if self.wanted else "other GPUs"
             reports.report_restart(able.several, what)
+        self.sharded: ShardedTraining | None = None
+        self._members = tuple(range(gang.size))
         self.shapes = CallShapes()
         self._model: torch.nn.Module | None = None
         self._plan: GroupPlan | None = None
@@ -89,7 +118,7 @@ class LiveResize:
         self._last = 0  # the last epoch that it was asked to form
         self._formed: _Formed | None = None
         self._why = ""
-        self._patience_s = SEND_S
+        self._state_gb, self._patience_s = 0.0, SEND_S
         self._lock = threading.Lock()
 
     # ---- before and between
@@ -102,7 +131,7 @@ class LiveResize:
 
     def offer(self, state_gb: float) -> None:
         """Training begins: ranks may come and go."""
-        self._patience_s = SEND_S + SEND_GB_S * state_gb
+        self._state_gb, self._patience_s = state_gb, SEND_S + SEND_GB_S * state_gb
         if self.wanted and self._gang.rank == 0:
             self._reports.say(CanResize(state_gb, self.wraps))
 
@@ -149,11 +178,11 @@ class LiveResize:
                 self._formed = None if why else formed
                 self._why = self._why or why
                 return
-        groups.retire([group for group in (formed.data, formed.control, formed.transfer) if group])
+        groups.retire(formed.groups)
 
     def _meet(self, plan: GroupPlan, formed: _Formed, patience_s: float) -> None:
         me, members, both = self._me, plan.members, (*plan.sources, *plan.new)
-        meets = (me in members and len(members) > 1) or (plan.new and me in both)
+        meets = (me in members and len(members) > 1) or (plan.new and me in both) or self.sharded
         if not meets and plan.host != me:
             self._form_alone(plan, formed)
             return
@@ -169,6 +198,19 @@ class LiveResize:
         if plan.new and me in both:
             at = both.index(me)
             formed.transfer = groups.connect(store, f"{name}-state", at, len(both), patience_s)
+        if self.sharded is not None:
+            self._meet_all(plan, formed, patience_s)
+
+    def _meet_all(self, plan: GroupPlan, formed: _Formed, patience_s: float) -> None:
+        """Old and new ranks: each has or needs a part of the state."""
+        if not self._gang.joining:
+            formed.old = self._members
+            formed.store.set("old", json.dumps(self._members))
+        formed.old = formed.old or tuple(json.loads(formed.store.get("old")))
+        everyone = list_everyone(formed.old, plan.members)
+        at = everyone.index(self._me)
+        name = f"weft-{plan.epoch}-shards"
+        formed.shards = groups.connect(formed.store, name, at, len(everyone), patience_s)
 
     def _form_alone(self, plan: GroupPlan, formed: _Formed) -> None:
         if plan.members == (self._me,) and self.wraps:
@@ -199,7 +241,10 @@ class LiveResize:
         with no_collection():
             self._gang.settle()
             why = self._why or self._send(plan, formed, job, ended)
+            why = why or self._exchange(plan, formed)
             good = self._gang.vote(not why)
+            if self.sharded is not None:
+                self.sharded.settle_parts(good=good)
             self._tell(plan, formed, good=good)
         if not good or formed is None:
             self.give_up(why or "another rank could not switch")
@@ -220,8 +265,7 @@ class LiveResize:
             why = why or self._why
             self._plan, self._formed, self._why = None, None, ""
         if formed is not None:
-            gone = (formed.data, formed.control, formed.transfer)
-            groups.retire([group for group in gone if group is not None])
+            groups.retire(formed.groups)
         if plan is not None:
             self._reports.say(Dropped(plan.epoch, why))
         self._begin()
@@ -242,6 +286,7 @@ class LiveResize:
                 "clock": time.time() - time.monotonic(),
                 "random": rng_state.capture(self._gang.device),
                 "place": (self._gang.rank, self._gang.size),
+                "state_gb": self._state_gb,
             }
             both = (*plan.sources, *plan.new)
             to = [both.index(new) for new in own]
@@ -249,6 +294,32 @@ class LiveResize:
         except RuntimeError as error:
             return f"the state was not sent: {_first_line(error)}"
         return ""
+
+    def _exchange(self, plan: GroupPlan, formed: _Formed | None) -> str:
+        """Give and take the parts of a state that is divided; why not, if that fails."""
+        job = self.sharded
+        if formed is None or job is None:
+            return ""
+        before = groups.find_default()
+        try:
+            taken: Parts = {}
+            if self._me in plan.members:
+                taken = self._divide_again(job, plan, formed)
+            self._fill(plan, formed, {} if self._gang.joining else job.parts(), taken)
+        except (RuntimeError, OSError) as error:
+            return f"the state was not divided again: {_first_line(error)}"
+        finally:
+            groups.make_default(before)
+        return ""
+
+    def _divide_again(self, job: ShardedTraining, plan: GroupPlan, formed: _Formed) -> Parts:
+        groups.make_default(formed.data)
+        return job.divide_again(len(plan.members), formed.data)
+
+    def _fill(self, plan: GroupPlan, formed: _Formed, given: Parts, taken: Parts) -> None:
+        formed.store.set_timeout(dt.timedelta(seconds=self._patience_s))
+        where = ShardPlan(formed.store, formed.shards, formed.old, plan.members, self._me)
+        exchange(where, given, taken, self._gang.device)
 
     def _tell(self, plan: GroupPlan, formed: _Formed | None, *, good: bool) -> None:
         if formed is None or formed.transfer is None:
@@ -266,9 +337,9 @@ class LiveResize:
         rank, size = plan.members.index(self._me), len(plan.members)
         gone = self._gang.adopt(rank, size, formed.data, formed.control, plan.epoch)
         self._gang.nodes = plan.nodes
-        if formed.transfer is not None:
-            gone.append(formed.transfer)
-        formed.data = formed.control = formed.transfer = None
+        gone += [group for group in (formed.transfer, formed.shards) if group is not None]
+        formed.data = formed.control = formed.transfer = formed.shards = None
+        self._members = plan.members
         groups.retire(gone)
         self._reports.say(Adopted(plan.epoch, step, time.monotonic() - ended))
 
@@ -327,8 +398,15 @@ class LiveResize:
         both = (*plan.sources, *plan.new)
         source = next(old for old, new in _pairs(plan) if new == self._me)
         at = both.index(source)
+        taken: Parts = {}
+        if self.sharded is not None:  # now, while the others train
+            taken = self._divide_again(self.sharded, plan, formed)
         own = {"state": job.collect_state()}
         message: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
+        if self.sharded is not None:
+            self._patience_s = SEND_S + SEND_GB_S * message["state_gb"]
+            self._fill(plan, formed, {}, taken)
+            self.sharded.settle_parts(good=True)
         return message if receive_verdict(formed.transfer, at) else {}
 
 

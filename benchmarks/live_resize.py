@@ -14,7 +14,8 @@ well, that many NCCL ranks share it, each as if on a machine of its own, and how
 those that left is free is measured too. `--engine` takes a throw-away cluster of
 `tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two of its nodes.
 `--live` leaves the restarts and the undisturbed run out. With `--framework` the loop is that of the
-Hugging Face Trainer or of Lightning, or `wt.plan` divides the model by FSDP2.
+Hugging Face Trainer or of Lightning, or `wt.plan` divides the model by FSDP2. `--torchrun`
+also runs a plain script under torchrun's elastic agent, which restarts all ranks at each change.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,7 +39,8 @@ from pathlib import Path
 
 from tests.clusters.testbed import TESTBEDS
 
-from benchmarks.live_resize_job import Row, layers_of, losses_of, read_rows
+from benchmarks.live_resize_job import Row, last_words, layers_of, losses_of, read_rows
+from benchmarks.live_resize_torchrun import measure_torchrun
 from weft.app.engine import build_engine
 from weft.core.errors import EngineError
 from weft.core.events.event import (
@@ -70,7 +73,6 @@ SAVE_S = 3600.0  # never, but when it is stopped
 LIMIT_S = 300.0
 GROW_S, GROW_MB_S, SHRINK_S = 0.1, 0.001, 0.05  # what we aim at
 SETTLE_STEPS = 3
-TAIL = 2_000  # characters of a log that are shown where a job did not go on
 FREE_S, FREE_MIB = 3.0, 64.0  # how long memory is watched after ranks left, and what is noise in it
 
 
@@ -144,7 +146,7 @@ class Trial:
                 if isinstance(event, kind):
                     return event
                 if isinstance(event, (Failed, ResizeFailed, Finished)):
-                    raise EngineError(f"the job did not go on: {event}\n{self.last_words()}")
+                    raise EngineError(f"the job did not go on: {event}")
         raise EngineError("no news")
 
     async def start(self, *slots: int) -> None:
@@ -179,12 +181,6 @@ class Trial:
     def last_step(self) -> int:
         """The last step that was noted."""
         return max(read_rows(self.noted), default=0)
-
-    def last_words(self) -> str:
-        """The ends of what its ranks wrote, the newest last."""
-        logs = [path for path in self.noted.parent.rglob("*.log") if path.is_file()]
-        logs.sort(key=lambda path: path.stat().st_mtime)
-        return "\n".join(f"{log}:\n{log.read_text()[-TAIL:]}" for log in logs[-4:])
 
     def saved(self) -> set[int]:
         """The steps after which a checkpoint was taken."""
@@ -302,7 +298,11 @@ async def measure(
         return Trial(engine, folder, name, state_mb, device, spread=spread, framework=framework)
 
     with GpuMemory() if device == "cuda" else nullcontext() as memory:
-        live = await _change_live(make("live"), state_mb, places, memory)
+        try:
+            live = await _change_live(make("live"), state_mb, places, memory)
+        except BaseException:  # also where it is cut off
+            sys.stderr.write(last_words(folder) + "\n")
+            raise
     if live_alone:
         await engine.close()
         return live, float("nan"), float("nan")
@@ -336,7 +336,9 @@ async def _change_live(
             await asyncio.sleep(FREE_S)
             freed_s = memory.freed_after(asked + ready_s)
         slow_s, usual_s = find_slowest(rows, asked, to, trial.saved())
-        changes.append(Change(state_mb, was, to, pause_s, steps, ready_s, slow_s, usual_s, freed_s))
+        change = Change(state_mb, was, to, pause_s, steps, ready_s, slow_s, usual_s, freed_s)
+        changes.append(change)
+        print(f"{change.name} paused {pause_s * 1e3:.0f} ms", file=sys.stderr, flush=True)
     await trial.stop()
     return changes
 
@@ -356,6 +358,24 @@ async def _restart(trial: Trial, live: list[Change]) -> list[Change]:
     return changes
 
 
+def print_torchrun(
+    state_mb: float, device: str, sizes: Sequence[int], changes: Sequence[Change]
+) -> None:
+    """The same numbers of ranks under torchrun, beside the live pauses."""
+    with tempfile.TemporaryDirectory(prefix="weft-run-", ignore_cleanup_errors=True) as folder:
+        took = measure_torchrun(Path(folder), layers_of(state_mb), device, sizes)
+    for change, (pause_s, again) in zip(changes, took, strict=True):
+        print(
+            f"{state_mb:4.0f} MB  {change.name}  torchrun {pause_s * 1e3:6.0f} ms and {again} "
+            f"steps done again, {pause_s / change.live_s:.1f}x of live",
+            flush=True,
+        )
+
+
+def _cut_off(*_: object) -> None:
+    raise SystemExit("it was cut off")
+
+
 def main() -> int:
     """Print a table; 1 if a live change was no better than ten restarts at 100 MB and more."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -367,8 +387,10 @@ def main() -> int:
     parser.add_argument("--spread", action="store_true", help="ranks on two nodes in turn")
     parser.add_argument("--framework", choices=["", "hf", "lightning", "fsdp2"], default="")
     parser.add_argument("--live", action="store_true", help="no restarts to compare with")
+    parser.add_argument("--torchrun", action="store_true", help="the elastic agent of torchrun too")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, _cut_off)
     states = tuple(float(word) for word in asked.states.split(",") if word)
     usual = STATES_MB[asked.device]
     sizes = [int(word) for word in asked.ranks.split(",") if word]
@@ -396,6 +418,8 @@ def main() -> int:
                 + ("" if change.freed_s is None else f", memory free after {change.freed_s:.1f} s"),
                 flush=True,
             )
+        if asked.torchrun:
+            print_torchrun(state_mb, asked.device, [len(slots) for slots in places], changes)
         off = f"{apart:.1e} of their size, {of_first:.1e} of the first"
         print(f"{state_mb:4.0f} MB  losses differ by at most {off}", flush=True)
     if asked.json is not None:

@@ -22,6 +22,7 @@ from typing import Any
 WIDTH = 512
 SAMPLES = 2048
 BATCH = 16
+TAIL = 2_000  # characters of a log
 LAYER_MB = 3.0 * 4.0 * (WIDTH * WIDTH + WIDTH) / 1e6
 
 
@@ -102,6 +103,13 @@ class Row:
         values = json.loads(line)
         values[-1] = tuple(values[-1])
         return cls(*values)
+
+
+def last_words(folder: Path) -> str:
+    """The ends of what ranks below a folder wrote, the newest last."""
+    logs = [path for path in folder.rglob("*.log") if path.is_file()]
+    logs.sort(key=lambda path: path.stat().st_mtime)
+    return "\n".join(f"{log}:\n{log.read_text()[-TAIL:]}" for log in logs[-4:])
 
 
 def read_rows(folder: Path) -> dict[int, list[Row]]:

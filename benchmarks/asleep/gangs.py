@@ -6,10 +6,10 @@ Ranks of one DDP training run under the local engine; on a GPU they are NCCL ran
 each with a host id of its own. Their collectives, and NCCL's heartbeat, wait for `--timeout`
 seconds. The gang is frozen for `--seconds` and resumed; frozen again by a service that is then
 killed, until it wakes by itself and another service takes it up; suspended, where the driver can;
-and frozen once more while one of its ranks is killed. Prints one JSON object: steps while frozen,
-how long each way took, what the service heard of the lost rank and how soon all others were gone,
-and whether losses are bit-equal to those of a gang that nobody disturbed. 1 if they are not, or if
-it did not go on.
+and frozen once more while one of its ranks is killed. Prints a JSON object for each part: steps
+while frozen, how long each way took, what the service heard of the lost rank and how soon all
+others were gone, and whether losses are bit-equal to those of a gang that nobody disturbed. 1 if
+they are not, or if the second service did not know the gang.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.live_resize_job import last_words
+from weft.core.errors import EngineError
 from weft.core.events.event import Failed, Started
 from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
 from weft.core.model.launch import Launch
@@ -58,7 +60,7 @@ with (out / f"{rank}.jsonl").open("a", buffering=1) as file:
 """
 KEY = JOB, ATTEMPT = JobId("gang"), 1
 WAKE_ALONE_S = 10.0
-LIMIT_S = 300.0
+LIMIT_S = 240.0
 SOME = 10  # steps
 
 
@@ -79,9 +81,10 @@ def steps_done(out: Path) -> int:
 async def until(out: Path, steps: int) -> float:
     """Seconds until so many steps are done."""
     began = time.monotonic()
-    async with asyncio.timeout(LIMIT_S):
-        while steps_done(out) < steps:
-            await asyncio.sleep(0.02)
+    while steps_done(out) < steps:
+        if time.monotonic() - began > LIMIT_S:
+            raise SystemExit(f"no {steps} steps in {LIMIT_S:g} s\n{last_words(out.parent)}")
+        await asyncio.sleep(0.02)
     return time.monotonic() - began
 
 
@@ -102,10 +105,28 @@ async def begin(engine: LocalEngine, out: Path, asked: argparse.Namespace) -> No
     await until(out, SOME)
 
 
+async def freeze(engine: LocalEngine) -> None:
+    """Freeze the gang; not while it is let run for a moment, which is over soon."""
+    until = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return await engine.freeze(*KEY, by=PLAN)
+        except EngineError:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.5)
+
+
+def show(part: str, **measured: object) -> None:
+    """Print a part as soon as it is known."""
+    sys.stdout.write(json.dumps({part: measured}) + "\n")
+    sys.stdout.flush()
+
+
 async def frozen(engine: LocalEngine, out: Path, seconds: float) -> dict[str, object]:
     """Frozen for a while and resumed, with the service there."""
     began = time.monotonic()
-    await engine.freeze(*KEY, by=PLAN)
+    await freeze(engine)
     freeze_s, before = time.monotonic() - began, steps_done(out)
     await asyncio.sleep(seconds)
     during = steps_done(out) - before
@@ -123,7 +144,7 @@ async def suspended(engine: LocalEngine, out: Path) -> dict[str, object]:
     began = time.monotonic()
     try:
         host_gb = await engine.suspend(*KEY, by=PLAN)
-    except Exception as error:  # what the driver says is what this is for
+    except EngineError as error:  # what the driver says is what this is for
         return {"not": str(error)[:300]}
     took_s, before = time.monotonic() - began, steps_done(out)
     began = time.monotonic()
@@ -136,7 +157,7 @@ async def lose_one(engine: LocalEngine, out: Path, ranks: int) -> dict[str, obje
     """One rank is killed while all are frozen."""
     pids = [int((out / f"{rank}.pid").read_text()) for rank in range(ranks)]
     events = engine.events()
-    await engine.freeze(*KEY, by=PLAN)
+    await freeze(engine)
     began = time.monotonic()
     os.kill(pids[-1], signal.SIGKILL)
     async with asyncio.timeout(LIMIT_S):
@@ -155,7 +176,7 @@ def first_service(room: Path, out: Path, asked: argparse.Namespace, line: mp.Que
         engine = make_engine(room, asked.ranks)
         await begin(engine, out, asked)
         line.put(await frozen(engine, out, asked.seconds))
-        await engine.freeze(*KEY, by=PLAN)
+        await freeze(engine)
         line.put(steps_done(out))
         line.close()
         line.join_thread()
@@ -164,21 +185,20 @@ def first_service(room: Path, out: Path, asked: argparse.Namespace, line: mp.Que
     asyncio.run(serve())
 
 
-async def after_it(room: Path, out: Path, before: int, ranks: int) -> dict[str, object]:
-    """Without a service until it trains again, and then with another one."""
-    measured: dict[str, object] = {"woke_alone_s": await until(out, before + 1)}
+async def after_it(room: Path, out: Path, before: int, ranks: int) -> bool:
+    """Without a service until it trains again, and then with another one; whether that knew it."""
+    woke_s = await until(out, before + 1)
     engine = make_engine(room, ranks)
-    known = await engine.adopt([KEY])
-    measured["adopted"] = KEY in known
+    known = KEY in await engine.adopt([KEY])
+    show("service_gone", woke_alone_s=woke_s, adopted=known)
     events = engine.events()
     while not isinstance(await anext(events), Started):
         pass
     await until(out, steps_done(out) + SOME)
-    measured["suspended"] = await suspended(engine, out)
-    measured["steps"] = steps_done(out)
-    measured["lost"] = await lose_one(engine, out, ranks)
+    show("suspended", **await suspended(engine, out))
+    show("lost", **await lose_one(engine, out, ranks))
     await engine.close()
-    return measured
+    return known
 
 
 async def undisturbed(room: Path, out: Path, steps: int, asked: argparse.Namespace) -> None:
@@ -205,18 +225,18 @@ def main() -> int:
         service = spawn.Process(target=first_service, args=(room, out, asked, line))
         service.start()
         slept = line.get(timeout=LIMIT_S + asked.seconds)
+        show("frozen", **slept)
         before = line.get(timeout=LIMIT_S)
         service.join()
-        after = asyncio.run(after_it(room, out, before, asked.ranks))
+        known = asyncio.run(after_it(room, out, before, asked.ranks))
         asyncio.run(undisturbed(Path(folder) / "two", calm, steps_done(out), asked))
         equal = True
         for rank in range(asked.ranks):
             ours, theirs = ((place / f"{rank}.jsonl").read_text() for place in (out, calm))
             whole = ours[: ours.rfind("\n") + 1]
             equal &= bool(whole) and theirs.startswith(whole)
-    seen = {"frozen": slept, "service_gone": after, "bit_equal": equal}
-    sys.stdout.write(json.dumps({**vars(asked), **seen}, indent=1) + "\n")
-    return 0 if equal and after["adopted"] else 1
+    show("losses", steps=len(ours.splitlines()), bit_equal=equal, **vars(asked))
+    return 0 if equal and known else 1
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import real_ranks as ranks
-from test_callback_ranks import Job, flat, note, read
+from test_callback_ranks import LIMIT_S, Job, flat, note, read
 
 from weft_train.base.messages import CanResize, Dropped, GroupPlan, Notice
 
@@ -25,6 +25,7 @@ def with_plan(folder: str, last: int, plan: str = "zero3") -> None:
             super().__init__()
             self.blocks = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(2))
             self.head = torch.nn.Linear(WIDTH, 1)
+            self.sign: Any
             self.register_buffer("sign", torch.linspace(-1.0, 1.0, WIDTH), persistent=False)
 
         def forward(self, x: Any) -> Any:
@@ -59,21 +60,22 @@ def with_plan(folder: str, last: int, plan: str = "zero3") -> None:
 def test_ranks_come_and_go_and_its_loss_is_that_of_an_undisturbed_run(
     plan: str, tmp_path: Path
 ) -> None:
-    job, calm = Job(with_plan, tmp_path, plan), tmp_path / "calm"
+    calm = tmp_path / "calm"
     calm.mkdir()
-
-    job.agent.until(lambda: job.agent.of(CanResize))
-    job.form(1, (0, 1), new=(1,))
-    job.wait_for(1, 2)
-    job.form(2, (0, 1, 2), new=(2,))
-    job.wait_for(2, 3)
-    job.form(3, (1, 2))
-    job.wait_for(3, 2)
-    job.form(4, (2,))
-    job.wait_for(4, 1)
-    codes = job.stop()
-    seen = read(job.folder)
-    codes += ranks.finish(ranks.start(with_plan, 1, {}, str(calm), max(seen), plan))
+    with Job(with_plan, tmp_path, plan) as job:
+        job.first(CanResize)
+        job.form(1, (0, 1), new=(1,))
+        job.wait_for(1, 2)
+        job.form(2, (0, 1, 2), new=(2,))
+        job.wait_for(2, 3)
+        job.form(3, (1, 2))  # as many as once before, in other places
+        job.wait_for(3, 2)
+        job.form(4, (2,))
+        job.wait_for(4, 1)
+        codes = job.stop()
+        seen = read(job.folder)
+    last = ranks.start(with_plan, 1, {}, str(calm), max(seen), plan)
+    codes += ranks.finish(last, LIMIT_S)
     undisturbed = read(calm)
 
     assert codes == [0, 0, 0, 0]
@@ -94,24 +96,20 @@ def test_ranks_come_and_go_and_its_loss_is_that_of_an_undisturbed_run(
 
 
 def test_a_plan_that_other_ranks_cannot_have_is_refused_in_words(tmp_path: Path) -> None:
-    job = Job(with_plan, tmp_path, "zero3")
-
-    job.agent.until(lambda: job.agent.of(CanResize))
     members = tuple(range(5))
-    job.agent.tell(GroupPlan(1, members, members[1:], (0,), str(tmp_path / "store")))
-    job.agent.until(lambda: job.agent.of(Dropped))
-    (dropped,) = job.agent.of(Dropped)
+    with Job(with_plan, tmp_path, "zero3") as job:
+        job.first(CanResize)
+        job.agent.send_to_rank(GroupPlan(1, members, members[1:], (0,), str(tmp_path / "store")))
+        dropped = job.first(Dropped)
+        assert job.stop() == [0]
 
     assert "a batch of 12 cannot be shared by plan dp5" in dropped.reason
-    assert job.stop() == [0]
 
 
 def test_a_plan_whose_parts_cannot_move_says_so(tmp_path: Path) -> None:
-    job = Job(with_plan, tmp_path, "offload")
-
-    job.agent.until(lambda: job.agent.of(Notice))
-    (notice,) = job.agent.of(Notice)
-    assert job.stop() == [0]
+    with Job(with_plan, tmp_path, "offload") as job:
+        notice = job.first(Notice)
+        assert job.stop() == [0]
 
     why = "plan dp1-tp1-pp1-offload keeps a part of the state outside the GPU"
     assert notice.text == f"the job is restarted for another number of GPUs: {why}"

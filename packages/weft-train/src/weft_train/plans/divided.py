@@ -142,6 +142,8 @@ class DividedModel:
         divided = [p for p in self.bare.parameters() if isinstance(p, DTensor)]
         for value in (*state, *divided):
             local_part(value.detach()).untyped_storage().resize_(0)
+        for parameter in self.bare.parameters():
+            parameter.grad = None
         self._optimizer.state.clear()
 
     def _divide(self, layers: Sequence[str], tensor: Mapping[str, str]) -> None:
@@ -159,7 +161,8 @@ class DividedModel:
         if layout.checkpointing:
             dividing.save_activations(blocks)
         if mesh is not None:
-            module = dividing.share_data(module, blocks, mesh["dp"], layout)
+            replicas = mesh if mesh.ndim == 1 else mesh["dp"]
+            module = dividing.share_data(module, blocks, replicas, layout)
         self._averages = layout.data > 1 and not isinstance(
             module, FSDPModule | DistributedDataParallel
         )
@@ -235,8 +238,10 @@ class DividedModel:
 
     def _place(self, dimension: str) -> int:
         mesh = self._mesh
-        if mesh is None or dimension not in (mesh.mesh_dim_names or ()):
+        if mesh is None:
             return 0
+        if mesh.ndim == 1:  # of replicas alone
+            return mesh.get_local_rank() if dimension == "dp" else 0
         return mesh.get_local_rank(dimension)
 
 

@@ -11,6 +11,7 @@ The global batch, and so the loss, is the same under every plan.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import time
@@ -69,7 +70,7 @@ class PlannedRank:
         self._mean, self._stop = float("nan"), StopRequest()
         self._kept = ShardedCheckpoints(folder, gang, env.attempt) if folder else None
         self._live = self._find_live(env, layout)
-        self._offered = False
+        self._offered, self._divisions = False, itertools.count()
         torch.manual_seed(recipe.seed)
         model = recipe.build().to(gang.device)
         # A rank that joins has the whole model until it has peers to divide it with.
@@ -214,7 +215,10 @@ class PlannedRank:
         """The model, divided over other ranks, beside the one that trains."""
         layout, mesh = read_layout(self._text, ranks), None
         if ranks > 1:
-            mesh = DeviceMesh.from_group(group, self.device.type, mesh_dim_names=("dp",))
+            # Torch keeps what it worked out for a mesh for all that are equal, and this one may
+            # have as many ranks as one before, with this rank in another place.
+            name = f"dp-{next(self._divisions)}"
+            mesh = DeviceMesh.from_group(group, self.device.type, mesh_dim_names=(name,))
         model = self._whole or build_empty(self._recipe, self.device)
         self._next = DividedModel(model, layout, mesh, self._recipe, self.device)
         return self._next.parts()
@@ -222,11 +226,15 @@ class PlannedRank:
     def settle_parts(self, *, good: bool) -> None:
         """Train on with the model that was divided again, or without it."""
         following, self._next = self._next, None
-        if good and following is not None:
-            if self._now is not None:
-                following.take_rest(self._now)
-                self._now.free()
-            self._now, self.layout, self.rows = following, following.layout, following.rows
+        if following is None:
+            return
+        if not good:
+            following.free()
+            return
+        if self._now is not None:
+            following.take_rest(self._now)
+            self._now.free()
+        self._now, self.layout, self.rows = following, following.layout, following.rows
 
     def _restore(self) -> None:
         path = None if self._kept is None or self._now is None else self._kept.find_newest()

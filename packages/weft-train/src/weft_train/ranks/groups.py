@@ -97,6 +97,21 @@ def _connect_gpus(met: Any, lines: Any, timeout_s: float, device: torch.device) 
     return backend
 
 
+def load_nccl(device: torch.device, timeout_s: float = 60.0) -> None:
+    """Load NCCL and its kernels for a rank without peers, now and not beside its training.
+
+    That takes a tenth of a second and more, in which the GPU's driver lets nothing else begin.
+    """
+    nccl: Any = dist.ProcessGroupNCCL
+    options = nccl.Options()
+    options._timeout = dt.timedelta(seconds=timeout_s)
+    backend = nccl(core.PrefixStore("weft-load", core.HashStore()), 0, 1, options)
+    for count in FIRST_SUMS:
+        backend.allreduce([torch.ones(count, device=device)]).wait()
+    torch.cuda.synchronize(device)
+    backend.abort()
+
+
 def _wait_for_stream() -> None:
     """Like `synchronize`, but with a limit."""
     event: Any = torch.cuda.Event

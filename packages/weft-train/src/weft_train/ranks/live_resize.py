@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -85,6 +85,7 @@ class _Formed:
     transfer: Any = None
     shards: Any = None
     old: tuple[int, ...] = ()
+    taken: Parts = field(default_factory=dict)  # of a new rank, to be filled
 
     @property
     def groups(self) -> list[Any]:
@@ -132,8 +133,16 @@ class LiveResize:
     def offer(self, state_gb: float) -> None:
         """Training begins: ranks may come and go."""
         self._state_gb, self._patience_s = state_gb, SEND_S + SEND_GB_S * state_gb
+        if self.wraps and self._gang.alone and self._gang.device.type == "cuda":
+            self._load_nccl()
         if self.wanted and self._gang.rank == 0:
             self._reports.say(CanResize(state_gb, self.wraps))
+
+    def _load_nccl(self) -> None:
+        try:
+            groups.load_nccl(self._gang.device)
+        except RuntimeError as error:  # training needs no peers yet
+            log.warning("NCCL was not loaded beforehand: %s", _first_line(error))
 
     def on_message(self, message: GroupPlan | Drop) -> None:
         """Handle a message of the agent about the next epoch."""
@@ -211,6 +220,11 @@ class LiveResize:
         at = everyone.index(self._me)
         name = f"weft-{plan.epoch}-shards"
         formed.shards = groups.connect(formed.store, name, at, len(everyone), patience_s)
+        if self.sharded is not None and self._gang.joining:  # while the others train
+            formed.taken = self._divide_again(self.sharded, plan, formed)
+            formed.store.set(f"divided-{self._me}", b"1")
+        if divided := [f"divided-{new}" for new in plan.new]:
+            formed.store.wait(divided, dt.timedelta(seconds=REHEARSE_S))
 
     def _form_alone(self, plan: GroupPlan, formed: _Formed) -> None:
         if plan.members == (self._me,) and self.wraps:
@@ -306,7 +320,7 @@ class LiveResize:
             if self._me in plan.members:
                 taken = self._divide_again(job, plan, formed)
             self._fill(plan, formed, {} if self._gang.joining else job.parts(), taken)
-        except (RuntimeError, OSError) as error:
+        except Exception as error:  # whatever it is, the old division trains on
             return f"the state was not divided again: {_first_line(error)}"
         finally:
             groups.make_default(before)
@@ -398,14 +412,11 @@ class LiveResize:
         both = (*plan.sources, *plan.new)
         source = next(old for old, new in _pairs(plan) if new == self._me)
         at = both.index(source)
-        taken: Parts = {}
-        if self.sharded is not None:  # now, while the others train
-            taken = self._divide_again(self.sharded, plan, formed)
         own = {"state": job.collect_state()}
         message: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
         if self.sharded is not None:
             self._patience_s = SEND_S + SEND_GB_S * message["state_gb"]
-            self._fill(plan, formed, {}, taken)
+            self._fill(plan, formed, {}, formed.taken)
             self.sharded.settle_parts(good=True)
         return message if receive_verdict(formed.transfer, at) else {}
 

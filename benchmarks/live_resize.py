@@ -8,14 +8,15 @@ A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it tr
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
 the last step before to the beginning of the first one after, on the last rank to begin. Reported
 beside it: steps that were done while new ranks got ready, and how far the losses are from those of
-a run that nobody disturbed. Both ways share one run, so that the machine's load is in both. With
-`--device cuda` a job of one rank moves from process to process on the first GPU; with `--ranks` as
-well, that many NCCL ranks share it, each as if on a machine of its own, and how soon the memory of
-those that left is free is measured too. `--engine` takes a throw-away cluster of
-`tests.clusters.testbed` instead; with `--spread` the ranks are in turn on two of its nodes.
-`--live` leaves the restarts and the undisturbed run out. With `--framework` the loop is that of the
-Hugging Face Trainer or of Lightning, or `wt.plan` divides the model by FSDP2. `--torchrun`
-also runs a plain script under torchrun's elastic agent, which restarts all ranks at each change.
+one rank that nobody disturbed: live, restarted, and of the second number of ranks alone (steady).
+Both ways share one run, so that the machine's load is in both. With `--device cuda` a job of one
+rank moves from process to process on the first GPU; with `--ranks` as well, that many NCCL ranks
+share it, each as if on a machine of its own, and how soon the memory of those that left is free is
+measured too. `--engine` takes a throw-away cluster of `tests.clusters.testbed` instead; with
+`--spread` the ranks are in turn on two of its nodes. `--live` leaves the restarts and the
+undisturbed run out. With `--framework` the loop is that of the Hugging Face Trainer or of
+Lightning, or `wt.plan` divides the model by FSDP2. `--torchrun` also runs a plain script under
+torchrun's elastic agent, which restarts all ranks at each change.
 """
 
 from __future__ import annotations
@@ -290,8 +291,8 @@ async def measure(
     spread: bool,
     framework: str,
     live_alone: bool,
-) -> tuple[list[Change], float, float]:
-    """Every change both ways, and how far a loss is off at most: of its size, and of the first."""
+) -> tuple[list[Change], dict[str, tuple[float, float]]]:
+    """Every change both ways, and how far losses are off, of each way and of more ranks alone."""
     engine = await begin(folder)
 
     def make(name: str) -> Trial:
@@ -305,18 +306,24 @@ async def measure(
             raise
     if live_alone:
         await engine.close()
-        return live, float("nan"), float("nan")
+        return live, {}
     changes = await _restart(make("restarted"), live)
     count = max(read_rows(folder / "live-steps"))
-    calm = make("calm")
-    await calm.start(0)
-    await calm.steps(count)
-    await calm.stop()
+    for name, slots in (("calm", (0,)), ("steady", places[1])):
+        trial = make(name)
+        await trial.start(*slots)
+        await trial.steps(count)
+        await trial.stop()
     await engine.close()
-    ours, theirs = (losses_of(read_rows(folder / f"{name}-steps")) for name in ("live", "calm"))
-    apart = {step: abs(ours[step] - theirs[step]) for step in ours}
-    most = max(apart[step] / abs(theirs[step]) for step in ours)
-    return changes, most, max(apart.values()) / abs(theirs[min(theirs)])
+    return changes, {name: _compare(folder, name) for name in ("live", "restarted", "steady")}
+
+
+def _compare(folder: Path, name: str) -> tuple[float, float]:
+    """How far a loss is off at most from that of one rank: of its size, and of the first."""
+    ours, theirs = (losses_of(read_rows(folder / f"{run}-steps")) for run in (name, "calm"))
+    apart = {step: abs(ours[step] - theirs[step]) for step in ours.keys() & theirs.keys()}
+    most = max(apart[step] / abs(theirs[step]) for step in apart)
+    return most, max(apart.values()) / abs(theirs[min(theirs)])
 
 
 async def _change_live(
@@ -406,7 +413,7 @@ def main() -> int:
             begin = open_engine if bed is None else partial(open_fleet, text=bed.engine)
             how = {"spread": asked.spread, "framework": asked.framework, "live_alone": asked.live}
             run = measure(Path(folder), state_mb, asked.device, places, begin, **how)
-            changes, apart, of_first = asyncio.run(run)
+            changes, apart = asyncio.run(run)
         rows += changes
         for change in changes:
             print(
@@ -420,8 +427,12 @@ def main() -> int:
             )
         if asked.torchrun:
             print_torchrun(state_mb, asked.device, [len(slots) for slots in places], changes)
-        off = f"{apart:.1e} of their size, {of_first:.1e} of the first"
-        print(f"{state_mb:4.0f} MB  losses differ by at most {off}", flush=True)
+        for name, (off, of_first) in apart.items():
+            print(
+                f"{state_mb:4.0f} MB  losses {name} differ by at most {off:.1e} of their size, "
+                f"{of_first:.1e} of the first",
+                flush=True,
+            )
     if asked.json is not None:
         asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     large = [row for row in rows if row.state_mb >= 100.0 and not asked.live]

@@ -56,6 +56,19 @@ def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
     assert hint in raised.value.hint
 
 
+@pytest.mark.parametrize(("status", "says"), [(404, "not found"), (405, "method not allowed")])
+def test_what_an_older_service_has_not_is_named(status: int, says: str) -> None:
+    with (
+        stand_in({"GET /jobs/a/metrics": (status, {"error": says})}) as service,
+        pytest.raises(
+            RequestRefused, match=rf"{service.url} knows no GET /jobs/a/metrics"
+        ) as raised,
+    ):
+        ServiceClient(service.url, "").get(JobList, "/jobs/a/metrics")
+
+    assert (raised.value.status, "upgrade the older" in raised.value.hint) == (status, True)
+
+
 def test_a_wrong_field_is_named_with_the_closest_one() -> None:
     problem = {
         "error": "unknown field; did you mean 'gpus'?",

@@ -33,6 +33,7 @@ ANSWERS = {
     403: "the token in WEFT_TOKEN may not do this; ask an admin",
     429: "try again in a moment",
 }
+NO_ROUTE = (404, 405)  # a service says no more than that where it has none, else what is not there
 PROC = Path("/proc")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 YOUNG_S = 60.0
@@ -155,6 +156,9 @@ class Connection:
             text = text or http.client.responses.get(status, "")
             body = {"error": f"{method} {path} was answered with {status}: {text}"}
         hint = body.get("hint") or ANSWERS.get(status, "")
+        if status in NO_ROUTE and body["error"] == http.HTTPStatus(status).phrase.lower():
+            body["error"] = f"the service at {self.url} knows no {method} {path}"
+            hint = "it is of another version than this command (`weft --version`): upgrade the older"
         if status == http.HTTPStatus.UNAUTHORIZED:
             hint = ANSWERS[status]  # the service speaks of headers
         field = body.get("field") or ""

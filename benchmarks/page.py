@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.service_load import SERVE, Asker, cpu_s
 
 CLUSTER, JOBS = "350x8:a100+100x8:h200+100x4:t4", 5_000
-PAGES = 10
+PAGES, BATCH = 10, 250
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 WATCH = """
 window.tasks = [];
@@ -49,7 +49,7 @@ TENANTS = ("vision", "speech", "nlp", "recsys")
 
 def fill(asker: Asker, count: int) -> None:
     """Jobs of mixed sizes, some elastic, some that share."""
-    draw = random.Random(1)
+    draw, bodies = random.Random(1), []
     for number in range(count):
         gpus = draw.choice([1, 1, 1, 1, 2, 2, 4, 8])
         body: dict[str, Any] = {"name": f"job-{number}", "gpus": gpus}
@@ -57,7 +57,9 @@ def fill(asker: Asker, count: int) -> None:
         body["hints"] = {"duration_s": draw.lognormvariate(9.0, 1.0)}
         if gpus == 1 and draw.random() < 0.5:
             body["share"] = 0.5
-        asker.ask("POST", "/jobs", body)
+        bodies.append(body)
+    for start in range(0, count, BATCH):
+        asker.ask("POST", "/jobs/batch", {"jobs": bodies[start : start + BATCH]})
 
 
 class Page(threading.Thread):

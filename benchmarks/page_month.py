@@ -235,6 +235,7 @@ def browse(address: str, node: str) -> dict[str, float]:
         for words in ("1 h", "7 d"):
             act = f"window.was = {windows};" + press.format(words)
             after(page, f"range of {words}, ms", act, f"{windows} !== window.was")
+        page.locator(charts).first.scroll_into_view_if_needed()
         box = page.locator(charts).first.bounding_box()
         assert box is not None
         page.evaluate(f"window.was = {windows}")
@@ -242,7 +243,8 @@ def browse(address: str, node: str) -> dict[str, float]:
         page.mouse.down()
         page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60, steps=5)
         page.mouse.up()
-        after(page, "dragged to look closer, ms", "", f"{windows} !== window.was")
+        drawn = f"location.hash.includes('from=') && {windows} !== window.was"
+        after(page, "dragged to look closer, ms", "", drawn)
         heading = f"document.querySelector('main h1')?.textContent === '{node}'"
         drawn = f"{heading} && document.querySelector('.stream canvas')"
         after(page, "a node's page, ms", f"location.hash = '#/node/{node}'", drawn)

@@ -25,7 +25,7 @@ from weft.core.state.saved_state import SavedPromise, SavedScheduler, SavedState
 from weft.core.state.state import State
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
+from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, copied, thaw
 
 log = logging.getLogger(__name__)
 
@@ -265,8 +265,8 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
     """Everything up to now; with `active_only` without records of jobs that have left."""
     saved = back.scheduler.save()
     head = {
-        "knowledge": saved.knowledge,  # first: the others are copies
         "numbers": saved.state.numbers,
+        "knowledge": copied(saved.knowledge),  # parts of it are what goes on to learn
         "history": saved.history,
         "drained": sorted(back.drained),
         "entitled": back.ledger.entitlement.save(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from weft.version import __version__
 FORMAT = 1
 MAGIC = b"weft snapshot "
 PART = 100  # rows of a table: some 2 ms
+PIECE = 30_000  # characters of the head
+MAY_CHANGE = (dict, list)  # of plain values
 KINDS: dict[str, type] = {
     **TABLES,
     "promised": SavedPromise,
@@ -43,24 +45,23 @@ class DamagedSnapshot(InvalidConfig):
 
 @frozen
 class Frozen:
-    """One moment: what is short, and tables of things that do not change any more.
-
-    Of what is short the first may change later: it is written with the first part.
-    """
+    """One moment: a head of plain values, and tables of things that do not change any more."""
 
     head: Mapping[str, Any]
     tables: Mapping[str, Sequence[Any]]
 
     def parts(self) -> Iterator[bytes]:
-        """The lines, a piece of the first or a few rows of a table at a time."""
-        before = b"{"
-        for name, value in self.head.items():
-            yield before + _json(name) + b":" + _json(value)
-            before = b","
-        yield b',"fingerprint":' + _json(fingerprint()) + b"}\n"
+        """The lines, a piece of the head or a few rows of a table at a time."""
+        held = ""
+        for piece in _pieces({**self.head, "fingerprint": fingerprint()}):
+            held += piece
+            if len(held) >= PIECE:
+                yield held.encode()
+                held = ""
+        yield held.encode() + b"\n"
         for name, rows in self.tables.items():
             for start in range(0, len(rows), PART):
-                yield _json([name, pack(KINDS[name], rows[start : start + PART])]) + b"\n"
+                yield _json([name, pack(KINDS[name], rows[start : start + PART])]).encode() + b"\n"
 
     def whole(self, parts: Sequence[bytes]) -> bytes:
         """The snapshot made of all `parts`."""
@@ -120,5 +121,31 @@ def _checked(data: bytes) -> bytes:
     return body
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+def copied(value: Any) -> Any:
+    """A copy of plain values, as deep as they can change."""
+    if isinstance(value, dict):
+        return {k: copied(v) if type(v) in MAY_CHANGE else v for k, v in value.items()}
+    return [copied(v) if type(v) in MAY_CHANGE else v for v in value]
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The JSON of plain values, at most so many entries of a list or a dictionary at a time."""
+    if isinstance(value, dict) and len(value) <= PART:
+        yield "{"
+        for number, (key, held) in enumerate(value.items()):
+            yield "," * bool(number) + _json({key: 0})[1:-2]
+            yield from _pieces(held)
+        yield "}"
+    elif isinstance(value, (dict, list, tuple)) and len(value) > PART:
+        entries = list(value.items() if isinstance(value, dict) else value)
+        whole: Callable[[Any], Any] = dict if isinstance(value, dict) else list
+        none = _json(whole([]))
+        for start in range(0, len(entries), PART):
+            yield ("," if start else none[0]) + _json(whole(entries[start : start + PART]))[1:-1]
+        yield none[1]
+    else:
+        yield _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -74,10 +74,9 @@ class SnapshotSaver:
 
     async def _write(self, seq: int, frozen: Frozen, pause_s: float) -> None:
         """In parts; one that cannot be written is only a slower next start."""
-        parts: list[bytes] = []
+        await asyncio.to_thread(fingerprint)  # it reads all of the code, once
+        parts = []
         for part in frozen.parts():
-            if not parts:  # the next ones need it, and to find it reads all of the code once
-                await asyncio.to_thread(fingerprint)
             parts.append(part)
             await asyncio.sleep(pause_s)
         try:

@@ -36,6 +36,30 @@ def test_four_of_five_hold_however_wrong_the_simulations_are(bias: float, believ
     assert 0.74 <= scores.kept / scores.made <= 0.86
 
 
+@pytest.mark.parametrize("growth", [0.0, 0.02])
+def test_ranges_that_are_open_at_once_do_not_overshoot(growth: float) -> None:
+    """Jobs ask every two minutes and wait for an hour or more: many ranges are open at once."""
+    rng = np.random.default_rng(0)
+    scores, starts, widths = StartScores(), list[tuple[float, JobId]](), list[float]()
+    for number in range(300):
+        at, job = 120.0 * number, JobId(f"j{number}")
+        for start in sorted(start for start in starts if start[0] <= at):
+            scores.fold(start[0], Started(start[1], 1))
+            starts.remove(start)
+        after = tuple((3_000.0 * np.exp(0.5 * rng.standard_normal(12))).tolist())
+        shown = Estimate(after, correction=scores.correction(at))
+        low, mid, high = (shown.quantile(q) or 0.0 for q in (0.1, 0.5, 0.9))
+        scores.fold(at, Foretold(job, low, mid, high))
+        waited = 3_000.0 * (1.0 + growth * number) * float(np.exp(0.5 * rng.standard_normal()))
+        starts.append((at + waited, job))
+        widths.append((high + 60.0) / (low + 60.0))
+
+    assert scores.made > 150
+    assert scores.kept / scores.made >= 0.7
+    assert np.median(widths) < 15.0
+    assert max(widths) < 1_000.0
+
+
 def test_a_job_that_still_waits_after_its_range_widens_the_next_one() -> None:
     scores = StartScores()
     scores.fold(0.0, Foretold(JOB, 10.0, 20.0, 30.0))

@@ -13,11 +13,11 @@ from weft.frozen import frozen
 
 OUTSIDE = 0.1  # of the starts at most before a range, and as many after it
 STEP, SHIFT = 0.4, 0.1  # of a logarithm, at a start outside, or on either side of the middle
-LEAST, MOST = -2.0, 4.0
+LEAST, MOST = -2.0, 2.5
 CAUTIOUS = 0.7  # before any was scored: jobs that nobody has submitted yet are in no simulation
 SLACK_S = 30.0  # a start itself takes a while
 SOON_S = 60.0  # differences of starts that come sooner are not differences in kind
-NARROWEST = 0.05  # what simulations agree on is no surer than that
+NARROWEST = 0.2  # what simulations agree on is no surer than that
 
 
 @frozen
@@ -49,8 +49,9 @@ class StartScores:
 
     Each start outside its range widens the next ones, and each inside narrows them a ninth of
     that, on either side: in the long run a tenth lies outside on either, whatever the policy and
-    the jobs are (Gibbs and Candes 2021). The middle follows the starts likewise. `made` and `kept`
-    count ranges that are over.
+    the jobs are (Gibbs and Candes 2021). The middle follows the starts likewise. Of many ranges
+    that were open at once each counts less: they are wrong together, and what the first of them
+    teaches comes too late for the others. `made` and `kept` count ranges that are over.
     """
 
     made: int = 0
@@ -64,7 +65,9 @@ class StartScores:
         """Take in one event of the log."""
         match event:
             case facts.Foretold(job, low_s, mid_s, high_s):
-                self._open[job].append(_Range(at + low_s, at + mid_s, at + high_s))
+                count = 1 + sum(map(len, self._open.values()))
+                span = _Range(at + low_s, at + mid_s, at + high_s, 1.0 / math.sqrt(count))
+                self._open[job].append(span)
             case facts.Started(job) | facts.Awoke(job):
                 for span in self._open.pop(job, ()):
                     self._settle(span, at)
@@ -86,16 +89,18 @@ class StartScores:
         early, late = started < span.low - SLACK_S, started > span.high + SLACK_S
         self.made += 1
         self.kept += not (early or late)
-        self._below = _clip(self._below + STEP * (early - OUTSIDE))
-        self._above = _clip(self._above + STEP * (late - OUTSIDE))
+        step, shift = span.weight * STEP, span.weight * SHIFT
+        self._below = _clip(self._below + step * (early - OUTSIDE))
+        self._above = _clip(self._above + step * (late - OUTSIDE))
         if abs(started - span.mid) > SLACK_S:
-            self._shift = _clip(self._shift + math.copysign(SHIFT, started - span.mid))
+            self._shift = _clip(self._shift + math.copysign(shift, started - span.mid))
 
 
 class _Range(NamedTuple):
     low: float
     mid: float
     high: float
+    weight: float
 
 
 def _clip(width: float) -> float:

@@ -16,7 +16,7 @@ from weft_train.base.messages import Adopted, Built, CanResize, Dropped, GroupPl
 from weft_train.base.messages import Stop as StopMessage
 
 SAMPLES, BATCH, EPOCHS = 48, 12, 10_000
-LIMIT_S = 600.0  # of a whole test, on a busy machine
+LIMIT_S = 1200.0  # of a whole test, on a busy machine
 
 
 def make_net() -> Any:

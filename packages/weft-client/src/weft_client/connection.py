@@ -158,7 +158,9 @@ class Connection:
         hint = body.get("hint") or ANSWERS.get(status, "")
         if status in NO_ROUTE and body["error"] == http.HTTPStatus(status).phrase.lower():
             body["error"] = f"the service at {self.url} knows no {method} {path}"
-            hint = "it is of another version than this command (`weft --version`): upgrade the older"
+            hint = (
+                "it is of another version than this command (`weft --version`): upgrade the older"
+            )
         if status == http.HTTPStatus.UNAUTHORIZED:
             hint = ANSWERS[status]  # the service speaks of headers
         field = body.get("field") or ""

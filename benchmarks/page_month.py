@@ -194,28 +194,38 @@ def write_snapshot(back: Recovered) -> tuple[float, float]:
     return len(frozen.whole(parts)) / 1e3, 1e3 * longest_s
 
 
+def begin(page: Any, what: str, changes: str, drawn: str = "true") -> None:
+    """Wait in the page until something there has changed and `drawn`, after an action to come."""
+    page.evaluate(
+        f"""() => {{
+          window.was = {changes};
+          window.took = (async () => {{
+            const first = performance.now();
+            while (!({drawn} && {changes} !== window.was)) {{
+              if (performance.now() - first > {PATIENCE_MS}) throw new Error({json.dumps(what)});
+              await new Promise(requestAnimationFrame);
+            }}
+            return performance.now() - window.began;
+          }})();
+        }}"""
+    )
+
+
+def after(page: Any, what: str, act: str, changes: str, drawn: str = "true") -> float:
+    """Milliseconds from an action in the page until something has changed and is painted."""
+    begin(page, what, changes, drawn)
+    page.evaluate(f"() => {{ window.began = performance.now(); {act}; }}")
+    return float(page.evaluate("window.took"))
+
+
 def browse(address: str, node: str) -> dict[str, float]:
     """Seconds until the page is drawn, and milliseconds until what a person does is."""
-    from playwright.sync_api import Page, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or sys.exit("needs Chromium: apt-get install chromium")
     numbers: dict[str, float] = {}
     charts = '[aria-label="Over time"] canvas'
     first = f"document.querySelector('{charts}')"
-
-    def after(page: Page, what: str, act: str, drawn: str) -> None:
-        """Milliseconds from an action in the page until something is true of it and painted."""
-        numbers[what] = page.evaluate(
-            f"""async () => {{
-              const began = performance.now();
-              {act};
-              while (!({drawn})) {{
-                if (performance.now() - began > {PATIENCE_MS}) throw new Error({json.dumps(what)});
-                await new Promise(requestAnimationFrame);
-              }}
-              return performance.now() - began;
-            }}"""
-        )
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
@@ -230,24 +240,26 @@ def browse(address: str, node: str) -> dict[str, float]:
         buttons = "document.querySelectorAll('[aria-label=\"Over time\"] button')"
         press = f"[...{buttons}].find(b => b.textContent === '{{}}').click()"
         for words, what in (("Tenant", "grouped by tenant, ms"), ("Kind", "by kind, ms")):
-            drawn = f"location.hash.includes('by={words.lower()}') && {first} !== window.was"
-            after(page, what, f"window.was = {first};" + press.format(words), drawn)
+            drawn = f"location.hash.includes('by={words.lower()}')"
+            numbers[what] = after(page, what, press.format(words), first, drawn)
         for words in ("1 h", "7 d"):
-            act = f"window.was = {windows};" + press.format(words)
-            after(page, f"range of {words}, ms", act, f"{windows} !== window.was")
+            what = f"range of {words}, ms"
+            numbers[what] = after(page, what, press.format(words), windows)
         page.locator(charts).first.scroll_into_view_if_needed()
         box = page.locator(charts).first.bounding_box()
         assert box is not None
-        page.evaluate(f"window.was = {windows}")
         page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 60, steps=5)
+        begin(page, "dragged to look closer, ms", windows, "location.hash.includes('from=')")
+        ends = "() => (window.began = performance.now())"
+        page.evaluate(f"() => addEventListener('mouseup', {ends}, {{once: true, capture: true}})")
         page.mouse.up()
-        drawn = f"location.hash.includes('from=') && {windows} !== window.was"
-        after(page, "dragged to look closer, ms", "", drawn)
-        heading = f"document.querySelector('main h1')?.textContent === '{node}'"
-        drawn = f"{heading} && document.querySelector('.stream canvas')"
-        after(page, "a node's page, ms", f"location.hash = '#/node/{node}'", drawn)
+        numbers["dragged to look closer, ms"] = page.evaluate("window.took")
+        heading = "document.querySelector('main h1')?.textContent"
+        drawn = f"{heading} === '{node}' && document.querySelector('.stream canvas')"
+        act = f"location.hash = '#/node/{node}'"
+        numbers["a node's page, ms"] = after(page, "a node's page", act, heading, drawn)
         browser.close()
     return numbers
 

@@ -113,6 +113,8 @@ def summarise(graph: Graph) -> str:
 def draw(graph: Graph, homes: Mapping[str, str]) -> str:
     """Return the picture as SVG."""
     shown, height = reduce(graph), floors(graph)
+    for room in (room for room, others in graph.items() if not others):  # just below who needs it
+        height[room] = min((h for o, h in height.items() if room in graph[o]), default=1) - 1
     rows = order(shown, height)
     widest = max(map(len, rows))
     width = 2 * EDGE + widest * BOX_W + (widest - 1) * GAP_X

@@ -1,4 +1,4 @@
-"""The same client for asyncio: each request runs in a thread, and waits take none."""
+"""The client for asyncio: each request runs in a thread, and waits take none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class _End(Generic[T]):
-    """What comes of steps in the end."""
+    """The result of steps that have ended."""
 
     value: T
 

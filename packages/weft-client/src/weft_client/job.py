@@ -126,7 +126,7 @@ class Job:
         return self.values(self.wait(timeout))
 
     def values(self, status: JobStatus) -> list[Any]:
-        """What the function of a job that has ended in this way returned on each rank."""
+        """Return what the function returned on each rank, of a job that has ended in this way."""
         if status.state == "cancelled":
             raise JobCancelled(f"job {self.id} was cancelled")
         folder = self._folder or find_folder(status.fields.get("command") or ())

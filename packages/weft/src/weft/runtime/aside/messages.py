@@ -10,7 +10,7 @@ from typing import Any
 from weft.core.errors import EngineError
 from weft.core.model.job import Job
 from weft.frozen import frozen
-from weft.runtime.deciding.frames import LENGTH, unpack
+from weft.runtime.deciding.frames import LENGTH, read_body
 
 Report = Callable[[Any], None]
 Jobs = dict[int, Job]
@@ -95,23 +95,7 @@ def pack_work(work: WorkRequest, known: Jobs) -> tuple[bytes, Jobs]:
 
 def read_work(source: io.BufferedIOBase | Any, known: Jobs) -> tuple[WorkRequest, Jobs]:
     """The request that `pack_work` packed, and its jobs; EOFError if the other side has gone."""
-    body = io.BytesIO(_read_body(source))
+    body = io.BytesIO(read_body(source))
     unpacker = _Finding(body, known | pickle.load(body))  # noqa: S301 - through a pipe of ours
     work: WorkRequest = unpacker.load()
     return work, unpacker.jobs
-
-
-def read_frame(source: io.BufferedIOBase | Any) -> Any:
-    """The next value; EOFError if the other side has gone."""
-    return unpack(_read_body(source))
-
-
-def _read_body(source: io.BufferedIOBase | Any) -> bytes:
-    head = source.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        raise EOFError
-    (length,) = LENGTH.unpack(head)
-    body: bytes = source.read(length)
-    if len(body) < length:
-        raise EOFError
-    return body

@@ -21,8 +21,8 @@ from weft.runtime.aside.messages import (
     WorkRequest,
     WorkResult,
     pack_work,
-    read_frame,
 )
+from weft.runtime.deciding.frames import read_frame
 
 T = TypeVar("T")
 

@@ -24,12 +24,8 @@ IN_C_S = 1.0  # what does not return to Python is ended so much later, with its 
 
 def main() -> None:
     """Work until the service has gone. What is printed meanwhile goes to standard error."""
-    die_with_parent()
-    limit_memory(float(sys.argv[1]))
+    out = begin_worker(float(sys.argv[1]))
     os.nice(int(sys.argv[2]))
-    gc.set_threshold(RARELY)
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
     known: Jobs = {}
     while True:
         try:
@@ -37,6 +33,16 @@ def main() -> None:
         except EOFError:
             return
         _tell(out, work_on(work, out))
+
+
+def begin_worker(memory_gb: float) -> BinaryIO:
+    """Bind this process to its service, and return what its answers are written to."""
+    die_with_parent()
+    limit_memory(memory_gb)
+    gc.set_threshold(RARELY)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
 
 
 def limit_memory(memory_gb: float) -> None:

@@ -6,30 +6,28 @@ loops, ends its process or eats all memory harms nothing else: the service ends 
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from weft.core.events.event import Decided, Event, PolicyChanged
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
-from weft.runtime.aside.worker import RARELY, limit_memory
+from weft.runtime.aside.worker import begin_worker
 from weft.runtime.deciding.frames import (
-    LENGTH,
     Begin,
     Decide,
     Failure,
     PlanReply,
     frame,
     pack,
+    read_frame,
     unpack,
 )
 from weft.runtime.deciding.live_policy import live_policy, propose
-from weft.wire.processes import die_with_parent
 
 
 class Deciding:
@@ -66,20 +64,15 @@ class Deciding:
 def serve(source: BinaryIO, out: BinaryIO) -> None:
     """Answer until the other side has gone."""
     deciding: Deciding | None = None
-    while (message := _read(source)) is not None:
-        if isinstance(message, Begin):
-            deciding = Deciding(message)
-            out.write(frame(None))
-        elif deciding is not None:
-            out.write(frame(deciding.answer(message)))
-        out.flush()
-
-
-def _read(source: BinaryIO) -> Any:
-    head = source.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return unpack(source.read(LENGTH.unpack(head)[0]))
+    with suppress(EOFError):
+        while True:
+            message = read_frame(source)
+            if isinstance(message, Begin):
+                deciding = Deciding(message)
+                out.write(frame(None))
+            elif deciding is not None:
+                out.write(frame(deciding.answer(message)))
+            out.flush()
 
 
 def main() -> None:
@@ -87,11 +80,7 @@ def main() -> None:
 
     Says None first, when everything is imported.
     """
-    die_with_parent()
-    limit_memory(float(sys.argv[1]))
-    gc.set_threshold(RARELY)
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    out = begin_worker(float(sys.argv[1]))
     out.write(frame(None))
     out.flush()
     serve(sys.stdin.buffer, out)

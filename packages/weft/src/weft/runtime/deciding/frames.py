@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from weft.core.errors import EngineError
 from weft.core.events.event import Event
@@ -81,3 +81,20 @@ def unpack(body: bytes) -> Any:
 
 class Unpackable(EngineError):  # noqa: N818 - as the others
     """A value that cannot go from one process to another."""
+
+
+def read_frame(source: BinaryIO | Any) -> Any:
+    """The next value; EOFError if the other side has gone."""
+    return unpack(read_body(source))
+
+
+def read_body(source: BinaryIO | Any) -> bytes:
+    """The bytes of the next value; EOFError if the other side has gone."""
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    (length,) = LENGTH.unpack(head)
+    body: bytes = source.read(length)
+    if len(body) < length:
+        raise EOFError
+    return body

@@ -159,7 +159,7 @@ class ClusterHistory:
         self._turns_at, self._stale = inf, False  # when a reservation begins or ends
 
     def copy(self) -> ClusterHistory:
-        """The same, to be advanced to the present without changing this one."""
+        """A copy that can be advanced to the present without changing this one."""
         other = ClusterHistory()
         other.__dict__.update(self.__dict__)
         other._rates, other._total = self._rates.copy(), self._total.copy()

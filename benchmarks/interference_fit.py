@@ -23,8 +23,8 @@ from weft.perf.sharing.interference import (
     Interference,
     InterferenceLaw,
     exposure,
-    point,
-    settle,
+    place_on_scales,
+    rates_by_share,
 )
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def left_out(solo: Mapping[str, Features], groups: Sequence[Group], penalty: Pen
         law = _fit(solo, rest, penalty)
         for group in groups[fold::FOLDS]:
             measured = np.log(np.clip(group.rates, LOWEST, 1.0))
-            rates = settle([exposure(law, solo[name]) for name in group.members], law.cost)
+            rates = rates_by_share([exposure(law, solo[name]) for name in group.members], law.cost)
             off.extend(np.abs(np.log(rates) - measured).tolist())
     return float(np.mean(np.minimum(off, ODD))) if off else 0.0
 
@@ -119,7 +119,7 @@ def _fit(
     solo: Mapping[str, Features], groups: Sequence[Group], penalty: Penalty
 ) -> InterferenceLaw:
     names = sorted({name for group in groups for name in group.members})
-    points = np.array([point(solo[name]) for name in names])
+    points = np.array([place_on_scales(solo[name]) for name in names])
     problem = _Problem(points, names, groups, penalty)
     return problem.law(problem.minimise())
 

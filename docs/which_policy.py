@@ -152,7 +152,7 @@ def which_policy_html() -> str:
     rows = "".join(
         f'<tr data-tags=" {" ".join(entry.tags)} "><th>{escape(entry.name)}'
         f"<small>{entry.kind}</small></th>"
-        + "".join(f"<td>{escape(entry.words(q))}</td>" for q in QUESTIONS)
+        + "".join(f"<td>{escape(entry.answer_to(q))}</td>" for q in QUESTIONS)
         + f"<td>{escape(entry.starves or 'no') if entry.kind == 'policy' else ''}</td></tr>\n"
         for entry in entries
     )
@@ -184,7 +184,7 @@ def _table(entries: Any, *, link: bool = False, role: bool = False) -> Iterator[
     for entry in entries:
         yield (
             f"| {_name(entry, link, role)} | "
-            + " | ".join((*(entry.words(q) for q in QUESTIONS), entry.starves and "yes"))
+            + " | ".join((*(entry.answer_to(q) for q in QUESTIONS), entry.starves and "yes"))
             + " |"
         )
 

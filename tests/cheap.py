@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.examples import is_thorough
 from weft.core.plan.policy import Policy
 from weft.core.spec.registry import names
-from weft.perf.sharing.colocation import Interfering, fair
+from weft.perf.sharing.colocation import Interfering, even_parts
 from weft.testing import check_policy
 
 CHEAP = {
@@ -29,6 +29,6 @@ def every_policy() -> tuple[str, ...]:
     return tuple(CHEAP.get(name, name) for name in names("policy"))
 
 
-def check_contract(policy: Policy, interfering: Interfering = fair) -> None:
+def check_contract(policy: Policy, interfering: Interfering = even_parts) -> None:
     """`check_policy`, with as many jobs as users get in a thorough run and fewer in a fast one."""
     check_policy(policy, jobs=40 if is_thorough() else 10, interfering=interfering)

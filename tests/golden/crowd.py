@@ -19,8 +19,8 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import BatchRange, Demand, Job, JobId, NodeId, Tier
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build, names
-from weft.sim.loans import Loans, Recorded
-from weft_papers.published import CLASSES, build_named, named
+from weft.sim.loans import Loans, RecordedDemand
+from weft_papers.published import CLASSES, build_named, find_authors_class
 
 GOLDEN = Path(__file__).parent / "crowd.txt"
 GROUNDS = {"kinds": "2x8:v100@dgx-1v/nic=25/rack=1:25+2x4:t4", "sizes": "3x4:v100"}
@@ -30,7 +30,9 @@ LENT = tuple(
 )
 LOANS = {
     "kinds": Loans(),
-    "sizes": Loans(LENT, Recorded(((0.0, 1), (900.0, 3), (1800.0, 0), (3600.0, 2))), headroom=0.0),
+    "sizes": Loans(
+        LENT, RecordedDemand(((0.0, 1), (900.0, 3), (1800.0, 0), (3600.0, 2))), headroom=0.0
+    ),
 }
 JOBS = 36
 # Numbers decide as well: those at which something else happens.
@@ -124,7 +126,7 @@ def draw(ground: str) -> Trace:
 
 def describe(spec: str, ground: str, folder: Path) -> str:
     """Mean completion time and makespan in hours, and a fingerprint of what it says and did."""
-    log, policy = folder / "events", named(spec)
+    log, policy = folder / "events", find_authors_class(spec)
     result = weft.simulate(
         draw(ground), policy, GROUNDS[ground], restart_cost=20.0, loans=LOANS[ground], events=log
     )

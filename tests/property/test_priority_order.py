@@ -11,7 +11,7 @@ from weft.core.model.trace import Trace, Truth
 from weft.core.plan.about import Controls
 from weft.core.spec.registry import build, names
 from weft.sim.result import PerJob
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 
 LOW, HIGH = -1.0, 1.0
 OWN_TIERS = {
@@ -19,7 +19,7 @@ OWN_TIERS = {
 }
 READERS = (
     "antman:loose_priority=-1",
-    named("authors/antman"),
+    find_authors_class("authors/antman"),
     "gavel:round=60",
     "gavel:round=60,objective=fifo",
 )
@@ -57,7 +57,9 @@ def test_a_higher_priority_never_hurts(policy: str) -> None:
         assert equal <= low + 1e-6
 
 
-@pytest.mark.parametrize("policy", ["antman:loose_priority=-1", named("authors/antman")])
+@pytest.mark.parametrize(
+    "policy", ["antman:loose_priority=-1", find_authors_class("authors/antman")]
+)
 def test_antman_lets_the_lower_one_give_way(policy: str) -> None:
     a, b = ends(policy, LOW, 0.0, shareable=True)
 

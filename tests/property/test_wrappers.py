@@ -17,7 +17,7 @@ from weft.core.plan.policy import Policy
 from weft.core.spec.registry import build, names
 from weft.sim.result import Outcome
 from weft.stack.layers import Backoff
-from weft_papers.published import CLASSES, build_named, named
+from weft_papers.published import CLASSES, build_named, find_authors_class
 
 # Searches of real length are no use on small workloads.
 SHORTER = {
@@ -78,7 +78,7 @@ def run(name: str, policy: str | Policy) -> str:
 @pytest.mark.parametrize(("turn", "spec"), [*enumerate(specs())])
 def test_a_wrapper_with_nothing_to_do_gives_the_same_result(turn: int, spec: str) -> None:
     policy = build_named(spec)
-    bare = run("tiny-20", named(spec))
+    bare = run("tiny-20", find_authors_class(spec))
 
     tried = some(WRAPPERS, turn, 3)
     wrapped = {name: run("tiny-20", build("wrapper", name, inner=policy)) for name in tried}
@@ -99,7 +99,7 @@ def pairs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("spec", "name"), pairs())
 def test_all_wrappers_together_change_nothing_in_any_simulation(spec: str, name: str) -> None:
     policy = build_named(spec)
-    bare = run(name, named(spec))
+    bare = run(name, find_authors_class(spec))
 
     for wrapper in reversed(WRAPPERS):
         policy = build("wrapper", wrapper, inner=policy)

@@ -8,7 +8,7 @@ import pytest
 
 from weft_client import steps
 from weft_client.errors import Unreachable
-from weft_client.steps import PATIENCE_S, look, patiently, run
+from weft_client.steps import PATIENCE_S, patiently, poll_until, run
 
 
 class Clock:
@@ -37,14 +37,14 @@ def away() -> NoReturn:
 
 def test_a_wait_lasts_as_long_as_it_may(clock: Clock) -> None:
     with pytest.raises(TimeoutError, match="it is 0 after 10 s"):
-        run(look(lambda: 0, bool, 10.0, "it is {}".format))
+        run(poll_until(lambda: 0, bool, 10.0, "it is {}".format))
 
     assert clock.now == pytest.approx(10.0)
 
 
 def test_a_wait_for_a_service_that_is_away_ends_in_time(clock: Clock) -> None:
     with pytest.raises(TimeoutError, match="after 5 s no service answers"):
-        run(look(away, bool, 5.0, str))
+        run(poll_until(away, bool, 5.0, str))
 
     assert clock.now == pytest.approx(5.0, abs=0.5)
 
@@ -60,4 +60,4 @@ def test_a_wait_goes_on_when_the_service_is_back(clock: Clock) -> None:
     def ask() -> bool:
         return bool(clock.now >= 60.0 or away())
 
-    assert run(look(ask, bool, None, str))
+    assert run(poll_until(ask, bool, None, str))

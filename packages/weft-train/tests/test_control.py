@@ -71,7 +71,7 @@ class Training:
 
     def settle(self) -> None:
         """What ranks do before they change."""
-        self.control.settle(self._gradients, self._watch)
+        self.control.finish_exchange(self._gradients, self._watch)
 
 
 def test_a_checkpoint_that_is_due_is_taken_once() -> None:

@@ -18,7 +18,7 @@ class Clock:
 def saves_until(end_s: float, times: SaveTimes, clock: Clock, took_s: float = 0.0) -> list[float]:
     """When checkpoints were taken, a look a second."""
     began, saves = clock.now, []
-    times.begin()
+    times.start_clock()
     while clock.now < began + end_s:
         clock.now += 1.0
         if times.is_due():

@@ -71,10 +71,10 @@ def measured(gradients: list[torch.Tensor], batch: int) -> list[Norms]:
     watched = Gradients([weight], ranks=1, clock=CpuClock())
     taken = []
     for step, gradient in enumerate(gradients):
-        watched.begin(step)
+        watched.begin_step(step)
         weight.grad = gradient
         watched.after_last(batch, float(batch))
-        if (norms := watched.take()) is not None:
+        if (norms := watched.take_norms()) is not None:
             taken.append(norms)
     return taken
 
@@ -88,15 +88,15 @@ def test_one_gpu_compares_two_steps_in_a_row() -> None:
 def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock())
-    watched.begin(0)
+    watched.begin_step(0)
     weight.grad = torch.tensor([1.0, 0.0])  # half of the first micro-batch's gradient
     watched.after_first(scale=0.5)
     weight.grad = torch.tensor([0.0, 2.0])
 
     watched.after_last(16, 8.0)
 
-    assert watched.take() == Norms(4.0, 8.0, 4.0, 16.0)
-    assert watched.take() is None
+    assert watched.take_norms() == Norms(4.0, 8.0, 4.0, 16.0)
+    assert watched.take_norms() is None
 
 
 def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
@@ -105,10 +105,10 @@ def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
     watched.every = 4  # more often than a norm takes to come
     taken = []
     for step in range(48):
-        watched.begin(step)
+        watched.begin_step(step)
         weight.grad = torch.ones(2)
         watched.after_last(8, 8.0)
-        if watched.take() is not None:
+        if watched.take_norms() is not None:
             taken.append(step)
 
     assert taken == [9, 21, 33, 45]
@@ -117,7 +117,7 @@ def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
 def test_measuring_is_thinned_out_when_steps_are_short() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock())
-    watched.begin(0)
+    watched.begin_step(0)
     weight.grad = torch.ones(2)
     watched.after_last(4, 4.0)
 
@@ -130,7 +130,7 @@ def test_both_steps_of_a_comparison_count_as_its_cost() -> None:
     watched = Gradients([weight], ranks=1, clock=CpuClock())
     seen = []
     for step in range(2):
-        watched.begin(step)
+        watched.begin_step(step)
         weight.grad = torch.ones(2)
         watched.after_last(4, 4.0)
         seen.append(watched._cost)
@@ -158,13 +158,13 @@ def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
     watched.every = 4
     taken = []
     for step in range(5):
-        watched.begin(step)
+        watched.begin_step(step)
         weight.grad = torch.tensor([6.0, 8.0])
         if watched.measuring:
             watched.before_average()
             weight.grad /= 2.0
         watched.after_last(total=16, few=8.0)
-        taken.append(watched.take())
+        taken.append(watched.take_norms())
 
     seen = Norms(100.0, 8.0, 25.0, 16.0)
     assert taken == [seen, None, None, None, seen]
@@ -173,7 +173,7 @@ def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
 def test_what_averaging_by_hand_takes_is_part_of_the_cost() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=2, clock=CpuClock())
-    watched.begin(0)
+    watched.begin_step(0)
     weight.grad = torch.ones(2)
     watched.before_average()
     time.sleep(0.02)

@@ -27,7 +27,7 @@ def look(folder: str, as_view: bool) -> None:
     sample = torch.tensor([[2.0, 0.0], [0.0, 4.0]][gang.rank])
     norms_seen = []
     for step in range(3):
-        watched.begin(step)
+        watched.begin_step(step)
         with seen.no_sync():
             (seen(sample) / 2).backward()
             if watched.measuring:
@@ -40,11 +40,11 @@ def look(folder: str, as_view: bool) -> None:
         assert model.weight.grad is not None
         assert model.weight.grad.tolist() == [[1.0, 2.0]]
         model.weight.grad = None
-        norms = watched.take()
+        norms = watched.take_norms()
         norms_seen.append(None if norms is None else [norms.few_sqr, norms.many_sqr])
         assert (watched.ready is not None) == watched.measuring
     (Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(norms_seen))
-    gang.leave()
+    gang.release_groups()
 
 
 @pytest.mark.parametrize("as_view", [True, False])
@@ -71,7 +71,7 @@ def average(folder: str) -> None:
     gang.average([every, wide, sparse, none])
     gradients = [None if p.grad is None else p.grad.tolist() for p in (every, wide, sparse, none)]
     (Path(folder) / f"{gang.rank}.json").write_text(json.dumps(gradients))
-    gang.leave()
+    gang.release_groups()
 
 
 def test_gradients_are_averaged_wherever_a_rank_has_one(tmp_path: Path) -> None:

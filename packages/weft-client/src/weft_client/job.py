@@ -15,7 +15,7 @@ from weft_client.call import calls_folder, read_answer
 from weft_client.connection import Connection, at
 from weft_client.errors import JobCancelled, JobFailed, NoResult, Refused
 from weft_client.fetching import fetch_files
-from weft_client.steps import FIRST_S, Steps, longer, look, patient, patiently, run
+from weft_client.steps import FIRST_S, Steps, longer, patient, patiently, poll_until, run
 
 ENDED = ("succeeded", "failed", "cancelled")
 LAST_LINES = 20
@@ -107,7 +107,7 @@ class Job:
         return run(self.waiting(timeout))
 
     def waiting(self, timeout: float | None) -> Steps[JobStatus]:
-        return look(
+        return poll_until(
             self.status,
             lambda status: status.ended,
             timeout,
@@ -285,7 +285,7 @@ class Sweep:
         return run(self.waiting(timeout))
 
     def waiting(self, timeout: float | None) -> Steps[list[JobStatus]]:
-        return look(
+        return poll_until(
             self.statuses,
             lambda jobs: all(job.ended for job in jobs),
             timeout,

@@ -34,7 +34,7 @@ def patient(ask: Callable[[], T], until: float = NEVER) -> Steps[T]:
             yield AWAY_S
 
 
-def look(
+def poll_until(
     ask: Callable[[], T],
     over: Callable[[T], bool],
     timeout: float | None,

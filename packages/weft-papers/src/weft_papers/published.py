@@ -25,7 +25,7 @@ CLASSES = {
 SHORT = "authors/"
 
 
-def named(spec: str) -> str:
+def find_authors_class(spec: str) -> str:
     """`authors/NAME:OPTIONS` as the file and class that it means; any other spec as it is."""
     if not spec.startswith(SHORT):
         return spec
@@ -36,4 +36,4 @@ def named(spec: str) -> str:
 
 def build_named(spec: str) -> Policy:
     """The policy of a spec that may be short for one of this folder."""
-    return build_policy(named(spec))
+    return build_policy(find_authors_class(spec))

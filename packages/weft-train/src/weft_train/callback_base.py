@@ -47,7 +47,7 @@ class CallbackLink:
 
     def __enter__(self) -> CallbackLink:
         self._stop.__enter__()
-        self._saves.begin()
+        self._saves.start_clock()
         return self
 
     def __exit__(
@@ -102,9 +102,9 @@ class CallbackLink:
             self._values = {**self._values, "progress": 1.0}
             self._reports.report(self._measure)
 
-    def leave(self) -> None:
+    def exit_after_stop(self) -> None:
         """After a stop: the checkpoint is written, the process ends with exit code 0."""
-        self._reports.leave("stopped")
+        self._reports.send_last_word("stopped")
         raise SystemExit(0)
 
     def _measure(self) -> dict[str, float]:

@@ -84,7 +84,7 @@ class Control:
 
     def begin(self) -> None:
         """Training begins: checkpoints are due from now on."""
-        self._saves.begin()
+        self._saves.start_clock()
         self._tuned = (self._steps, time.monotonic())
 
     def note_saved(self, took_s: float) -> None:
@@ -117,7 +117,7 @@ class Control:
         """Finish the exchange that is under way."""
         self._gang.read_sum()
 
-    def settle(self, gradients: Gradients, watch: Stopwatch) -> None:
+    def finish_exchange(self, gradients: Gradients, watch: Stopwatch) -> None:
         """Finish the exchange that is under way and do what was agreed, but for the ranks.
 
         What it says about these is of an epoch that is decided already.
@@ -127,7 +127,7 @@ class Control:
         if agreed is not None:
             self._apply(agreed, before, gradients, watch)
 
-    def take(self, profiles: Any, total: int) -> None:
+    def add_measurements(self, profiles: Any, total: int) -> None:
         """Take the measurements of another rank, and the samples of its steps."""
         self.tuner.load_state_dict(profiles)
         self.batch = self.tuner.fit_total(total)
@@ -154,7 +154,7 @@ class Control:
             elif isinstance(message, (GroupPlan, Drop)):
                 self._live.on_message(message)
         if self._gate.guarded:
-            self._live.refuse("jobs that take turns are restarted to change their ranks")
+            self._live.say_cannot_switch("jobs that take turns are restarted to change their ranks")
 
     def _has_nothing_to_decide(self, gradients: Gradients) -> bool:
         """Return true if a rank without peers has nothing to decide after this step."""
@@ -172,7 +172,7 @@ class Control:
         wishes, sizes = [0.0] * WIDTH, None
         wishes[STOP] = float(self._stop.asked)
         wishes[READY], wishes[FAILED] = map(float, self._live.flags)
-        norms = gradients.take()
+        norms = gradients.take_norms()
         if norms is not None:
             wishes[MEASURED] = 1.0
             wishes[FEW_SQR], wishes[MANY_SQR] = norms.few_sqr, norms.many_sqr

@@ -101,7 +101,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
             return
         self._trainer = _find_trainer()
         if why := _cannot_change(self._trainer, self._micro, self._link.env.world_size):
-            ranks.refuse(why)
+            ranks.refuse_live_change(why)
             return
         accelerator = self._trainer.accelerator
         accelerator.prepare_model = partial(_replicate, accelerator.prepare_model, accelerator)
@@ -170,7 +170,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         self._link.__exit__(None, None, None)
         args.output_dir = self._output_dir
         if self._link.stopped and state.global_step < state.max_steps:
-            self._link.leave()
+            self._link.exit_after_stop()
         self._link.finish()
 
     def collect_loop(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Elastic(Callback):  # type: ignore[misc]
         if (ranks := self._link.changing) is None:
             return
         if why := self._cannot_change():
-            ranks.refuse(why)
+            ranks.refuse_live_change(why)
         elif self._order is not None:
             ranks.begin(trainer.strategy.model, trainer.optimizers, self._order, self)
 
@@ -158,7 +158,7 @@ class Elastic(Callback):  # type: ignore[misc]
         """After a stop, leave with exit code 0."""
         self._link.__exit__(None, None, None)
         if self._link.stopped:
-            self._link.leave()
+            self._link.exit_after_stop()
         self._link.finish()
 
     def collect_loop(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Reports:
         """Ranks cannot come and go as they train."""
         self.report_notice("info", f"the job is restarted for {what}: {why}")
 
-    def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
+    def send_last_word(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""
         self.left = True
         self._send_measured()
@@ -104,9 +104,9 @@ class Reports:
     def leave_after(self, error: BaseException | None) -> None:
         """The last word of a program that came to its end, or broke off with an error."""
         if error is None:
-            self.leave("done")
+            self.send_last_word("done")
         else:
-            self.leave("error", f"{type(error).__name__}: {error}"[:500])
+            self.send_last_word("error", f"{type(error).__name__}: {error}"[:500])
 
     def _send_measured(self) -> None:
         """Send every value that waits: not only the last of each metric, as a report does."""

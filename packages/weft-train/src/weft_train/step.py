@@ -80,7 +80,7 @@ class TrainingStep:
         self._gate.enter(*self._gate.gpus)
         self._entered = time.perf_counter()
         if cell.first:
-            trained.gradients.begin(self.steps)
+            trained.gradients.begin_step(self.steps)
             if trained.scaler is not None and trained.gradients.measuring:
                 trained.gradients.scale = float(trained.scaler.get_scale())
         if trained.wrapped:

@@ -295,7 +295,7 @@ class TrainingJob:
         if (order.switch or order.drop) and self._trained is not None:
             args = (order, self, self._trained, self._ended, self.steps)
             if not self._changes.carry_out(*args):
-                self._reports.leave("resized")
+                self._reports.send_last_word("resized")
                 raise SystemExit(0)
 
     def _note_step(self, cell: Cell) -> None:
@@ -333,11 +333,11 @@ class TrainingJob:
 
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
-        self._gang.settle()
+        self._gang.wait_for_sums()
         try:
             took_s = self._saver.save(self.collect_state, self.steps, self.epoch)
         except Fenced as error:
-            self._reports.leave("error", str(error))
+            self._reports.send_last_word("error", str(error))
             raise SystemExit(FENCED_EXIT) from error
         self._control.note_saved(took_s or 0.0)
         return took_s is not None
@@ -369,7 +369,7 @@ class TrainingJob:
         take_trained(self._trained, state)
         self._take_counts(state["counts"])
         self._noise.load_state_dict(state["noise"])
-        self._control.take(state["profiles"], state["batch"])
+        self._control.add_measurements(state["profiles"], state["batch"])
         for name, held in self._states.items():
             held.load_state_dict(state["states"][name])
 
@@ -381,9 +381,9 @@ class TrainingJob:
         if self.rank == 0:
             self._reports.report(self._describe)
         lost = "" if written or self.rank else "without a checkpoint of the last steps"
-        self._reports.leave("stopped", lost)
+        self._reports.send_last_word("stopped", lost)
         self._gate.close()
-        self._gang.leave()
+        self._gang.release_groups()
         raise SystemExit(0)
 
     def _say_end(self, error: BaseException | None) -> None:
@@ -395,4 +395,4 @@ class TrainingJob:
             self._reports.report(partial(self._describe, done=True))
         self._reports.leave_after(error)
         if error is None:
-            self._gang.leave()
+            self._gang.release_groups()

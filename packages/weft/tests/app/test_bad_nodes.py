@@ -16,9 +16,9 @@ def owner(job: JobId) -> str:
 
 def run(watch: BadNodes, name: str, at: float, lasts: float, node: NodeId = BAD) -> NodeId | None:
     job = JobId(name)
-    watch.note(at, Decided(1, {job: Allocation((Slice(node, (0,)),))}))
-    watch.note(at, Started(job, 1))
-    return watch.note(at + lasts, Failed(job, 1, "exit code 1\nmore"))
+    watch.check_event(at, Decided(1, {job: Allocation((Slice(node, (0,)),))}))
+    watch.check_event(at, Started(job, 1))
+    return watch.check_event(at + lasts, Failed(job, 1, "exit code 1\nmore"))
 
 
 def test_three_jobs_in_a_row_make_it_suspect_and_it_is_said_why() -> None:
@@ -50,8 +50,8 @@ def test_a_job_that_ran_for_a_while_or_ended_well_clears_it() -> None:
         run(watch, "j0", 0.0, 1.0)
         run(watch, "j1", 5.0, 1.0)
         if well:
-            watch.note(10.0, Decided(1, {JobId("ok"): Allocation((Slice(BAD, (0,)),))}))
-            watch.note(20.0, Finished(JobId("ok"), 1))
+            watch.check_event(10.0, Decided(1, {JobId("ok"): Allocation((Slice(BAD, (0,)),))}))
+            watch.check_event(20.0, Finished(JobId("ok"), 1))
         else:
             run(watch, "long", 10.0, 500.0)
 

@@ -362,8 +362,8 @@ def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> Non
 def test_a_part_of_a_purse_pays_for_a_decision_where_the_whole_does() -> None:
     purse = Purse(60.0, step_s=20.0)
 
-    assert purse.part(0.1).cpu_s == pytest.approx(22.0)
-    assert not purse.part(0.1).empty
+    assert purse.share_of_rest(0.1).cpu_s == pytest.approx(22.0)
+    assert not purse.share_of_rest(0.1).empty
     assert Purse(10.0, step_s=20.0).empty
 
 

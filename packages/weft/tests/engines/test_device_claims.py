@@ -50,7 +50,7 @@ def test_that_a_gpu_did_not_open_is_believed_of_two_users_agents() -> None:
 
 def take(board: HealthBoard, *lines: AgentHealth) -> None:
     for at, health in enumerate(lines):
-        board.take((JobId(f"job-{at}"), 1), [health])
+        board.add_lines((JobId(f"job-{at}"), 1), [health])
 
 
 def test_one_user_cannot_have_a_device_set_aside() -> None:
@@ -95,8 +95,8 @@ def test_one_user_cannot_have_a_device_set_aside_as_slow() -> None:
     own, users = HealthBoard(), AgentHealth(*(health.node, True, 3, (), health.paces), ANN)
 
     for _ in range(ROUNDS):
-        own.take((JobId("gang"), 1), [health])
-        board.take((JobId("gang"), 1), [users])
+        own.add_lines((JobId("gang"), 1), [health])
+        board.add_lines((JobId("gang"), 1), [users])
 
     assert [device.gpu for device in own.devices(N1) if device.fault] == [1]
     assert [device.gpu for device in board.devices(N1) if device.fault] == []

@@ -35,7 +35,7 @@ def test_agents_of_earlier_versions_tell_none() -> None:
 
 def test_what_was_told_long_ago_says_nothing_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     board = HealthBoard()
-    board.take(KEY, [read_health(line(counters=[(0, {"sm": 0.5})]))])
+    board.add_lines(KEY, [read_health(line(counters=[(0, {"sm": 0.5})]))])
     assert board.devices(N1)[0].counters == {"sm": 0.5}
 
     monkeypatch.setattr(health_board, "FRESH_S", 0.0)

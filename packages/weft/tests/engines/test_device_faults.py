@@ -12,7 +12,7 @@ UP = frozenset({0, 1, 2})
 def fold(*readings: DeviceReading) -> DeviceRecord:
     record = DeviceRecord()
     for reading in readings:
-        record.take(reading)
+        record.add_reading(reading)
     return record
 
 
@@ -34,7 +34,7 @@ def fold(*readings: DeviceReading) -> DeviceRecord:
     ],
 )
 def test_what_the_hardware_did_is_a_fault(readings: list[DeviceReading], fault: str) -> None:
-    assert fold(*readings).fault.startswith(fault)
+    assert fold(*readings).why_not_to_use.startswith(fault)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_a_program_did_or_what_passes_is_no_fault(
 ) -> None:
     record = fold(*readings)
 
-    assert record.fault == ""
+    assert record.why_not_to_use == ""
     assert any(noted.startswith(note) for noted in record.notes)
 
 
@@ -66,7 +66,7 @@ def test_a_link_that_comes_back_is_no_fault_any_more() -> None:
     assert (
         fold(
             DeviceReading(links=UP), DeviceReading(links=frozenset()), DeviceReading(links=UP)
-        ).fault
+        ).why_not_to_use
         == ""
     )
-    assert fold(DeviceReading(links=frozenset({0})), DeviceReading(links=None)).fault == ""
+    assert fold(DeviceReading(links=frozenset({0})), DeviceReading(links=None)).why_not_to_use == ""

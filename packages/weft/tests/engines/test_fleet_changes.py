@@ -15,7 +15,7 @@ from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
 from weft.engines.attempts.asleep import find_air_s
 from weft.engines.fleet.attempts import ChangeInProgress, ResizeStep, RunningAttempt, next_step
-from weft.engines.fleet.gang import GangWatch, Note
+from weft.engines.fleet.gang import AgentNote, GangWatch
 from weft.engines.fleet.port import (
     Abilities,
     AttemptObservation,
@@ -139,12 +139,12 @@ def test_an_extension_is_a_gang_of_its_own_of_the_same_job() -> None:
 
 NOTES = st.one_of(
     st.builds(
-        Note, st.sampled_from(["built", "adopted", "dropped"]), st.just(1), st.integers(0, 2)
+        AgentNote, st.sampled_from(["built", "adopted", "dropped"]), st.just(1), st.integers(0, 2)
     ),
-    st.builds(Note, st.just("gone"), number=st.integers(0, 2)),
-    st.just(Note("meeting", 1, text="tcp://x:1")),
+    st.builds(AgentNote, st.just("gone"), number=st.integers(0, 2)),
+    st.just(AgentNote("meeting", 1, text="tcp://x:1")),
     st.builds(
-        Note, st.sampled_from(["built", "adopted", "dropped"]), st.just(7), st.integers(0, 2)
+        AgentNote, st.sampled_from(["built", "adopted", "dropped"]), st.just(7), st.integers(0, 2)
     ),
 )
 
@@ -154,7 +154,7 @@ NOTES = st.one_of(
     st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=12, max_size=12),
 )
 def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
-    notes: list[Note], worlds: list[tuple[bool, bool, bool]]
+    notes: list[AgentNote], worlds: list[tuple[bool, bool, bool]]
 ) -> None:
     roster = change_to(begin_roster(gang_on(allocation(a=(0,)))), allocation(a=(0,), b=(0,)), 1)
     assert roster.change is not None
@@ -177,7 +177,7 @@ def test_a_change_is_answered_only_when_nobody_is_left_who_should_not_be(
         if move in (ResizeStep.END, ResizeStep.DROP, ResizeStep.FORM):
             assert not adopted
         if move is ResizeStep.FORM:
-            assert Note("meeting", 1, text="tcp://x:1") in heard
+            assert AgentNote("meeting", 1, text="tcp://x:1") in heard
             assert any(entry.event == "built" and entry.number == 1 for entry in heard)
             changing.asked = float(at) or 0.1
         if move is ResizeStep.END and changing.asked:
@@ -201,7 +201,7 @@ def test_ranks_that_were_told_to_meet_are_asked_and_not_just_ended() -> None:
     assert "did not switch" in changing.failed
     changing.dropping = True
     assert move(8.0) is ResizeStep.WAIT
-    changing.on_note(Note("dropped", 1, 0))
+    changing.on_note(AgentNote("dropped", 1, 0))
     assert move(9.0) is ResizeStep.END
     watch.revoke(watch.joiners[0].part.folder)
     assert move(10.0) is ResizeStep.END  # the manager still has it

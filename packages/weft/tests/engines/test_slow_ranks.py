@@ -31,7 +31,7 @@ def tell(
             ranks = (2 * at, 2 * at + 1)
             paces = tuple((rank, rank % 2, own[rank], step_s) for rank in ranks)
             line = AgentHealth(NodeId(node), alone, 4, (), paces)
-            board.take((job, attempt), [line])
+            board.add_lines((job, attempt), [line])
 
 
 EVEN = dict.fromkeys(range(4), 0.1)
@@ -107,9 +107,9 @@ def test_where_nobody_chooses_devices_the_node_is_out_of_use_with_the_evidence()
 def test_what_an_agent_told_of_a_device_stays_until_the_next_one_tells() -> None:
     board = HealthBoard()
     bad = DeviceHealth(1, "Xid 79: it has fallen off the bus")
-    board.take((JOB, 1), [AgentHealth(N1.id, True, 1, (bad,), ())])
+    board.add_lines((JOB, 1), [AgentHealth(N1.id, True, 1, (bad,), ())])
     assert board.devices(N1) == (bad,)
 
-    board.take((JOB, 2), [AgentHealth(N1.id, True, 1, (DeviceHealth(1, "", ("60 °C",)),), ())])
+    board.add_lines((JOB, 2), [AgentHealth(N1.id, True, 1, (DeviceHealth(1, "", ("60 °C",)),), ())])
 
     assert board.devices(N1) == (DeviceHealth(1, "", ("60 °C",)),)

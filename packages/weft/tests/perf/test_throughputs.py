@@ -74,7 +74,7 @@ def test_jobs_may_say_where_they_fit(tmp_path: Path) -> None:
     jobs = (Job(JobId("a"), model="A3C"), Job(JobId("b"), demand=Demand(2), model=BIG))
     trace = Trace("two", tuple((job, Truth(9.0)) for job in jobs))
 
-    admitted = table.admitting(trace, ("v100", "k80"))
+    admitted = table.with_fitting_kinds(trace, ("v100", "k80"))
 
     assert [job.demand.kinds for job, _ in admitted] == [(), ("v100",)]
     assert table.covers(trace, ("v100", "k80"))

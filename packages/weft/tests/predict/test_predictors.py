@@ -52,7 +52,7 @@ def test_the_oracle_is_exact_through_restarts() -> None:
     assert oracle.remaining(table, 0.0).tolist() == [100.0]
     physics.start(0.0, only, on, "v100")
     assert oracle.remaining(table, 30.0).tolist() == [70.0]
-    physics.halt(30.0, 0)
+    physics.end_run(30.0, 0)
     assert oracle.remaining(table, 99.0).tolist() == [70.0]
     end = physics.start(100.0, only, on, "v100").at
     assert oracle.remaining(table, 105.0).tolist() == [70.0]

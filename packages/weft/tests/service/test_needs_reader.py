@@ -9,7 +9,7 @@ from typing import Any
 from weft.core.knowledge.measured import MeasuredAttempt, MemoryWait, Sees
 from weft.core.model.job import Job, JobId
 from weft.runtime.records.job_records import JobRecord
-from weft.service.needs_reader import LONG_S, memory_texts, slow_texts
+from weft.service.needs_reader import LONG_S, describe_slowed, memory_texts
 
 NOW = 1000.0
 
@@ -38,10 +38,10 @@ def test_jobs_that_are_slower_for_long_than_promised_are_named() -> None:
     )
     running = [JobRecord(Job(JobId(name)), 0.0) for name in ("kept", "broken", "any")]
 
-    (text,) = slow_texts(programs, running).items()
+    (text,) = describe_slowed(programs, running).items()
 
     assert text == (
         "broken",
         "was more than 1.5 times as slow as alone, which it was promised not to be, for 60 s",
     )
-    assert slow_texts(None, running) == {}
+    assert describe_slowed(None, running) == {}

@@ -17,13 +17,13 @@ TRACE = Trace("t", tuple((Job(JobId(f"j{i}")), Truth(36_000.0, (7.0,))) for i in
 
 
 def test_without_faults_nothing_is_touched() -> None:
-    assert Faults().strike(TRACE, 0) is TRACE
+    assert Faults().with_failures(TRACE, 0) is TRACE
     assert list(Faults().outages(parse_cluster("2x2:t4"), 0)) == []
     assert list(Faults(node_mtbf_h=1.0).outages(Cluster(()), 0)) == []
 
 
 def test_jobs_are_struck_at_the_rate_asked_for_beside_their_own_failures() -> None:
-    struck = Faults(job_mtbf_h=5.0).strike(TRACE, 0)
+    struck = Faults(job_mtbf_h=5.0).with_failures(TRACE, 0)
 
     points = [truth.failures for _, truth in struck]
     assert all(7.0 in p and list(p) == sorted(p) and p[-1] < 36_000.0 for p in points)
@@ -34,8 +34,8 @@ def test_jobs_are_struck_at_the_rate_asked_for_beside_their_own_failures() -> No
 def test_the_same_seed_strikes_the_same_and_another_does_not() -> None:
     faults = Faults(job_mtbf_h=5.0)
 
-    assert faults.strike(TRACE, 1) == faults.strike(TRACE, 1)
-    assert faults.strike(TRACE, 1) != faults.strike(TRACE, 2)
+    assert faults.with_failures(TRACE, 1) == faults.with_failures(TRACE, 1)
+    assert faults.with_failures(TRACE, 1) != faults.with_failures(TRACE, 2)
 
 
 def test_nodes_fail_and_are_mended_at_the_rates_asked_for() -> None:

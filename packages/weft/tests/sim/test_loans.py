@@ -19,7 +19,7 @@ from weft.core.scheduler import Scheduler
 from weft.perf.replay import OnLoan, Replay
 from weft.policies.fifo import Fifo
 from weft.sim.driver import Simulation
-from weft.sim.loans import Diurnal, Loans, Recorded
+from weft.sim.loans import DailyDemand, Loans, RecordedDemand
 from weft.sim.physics import Physics
 
 OWN = parse_cluster("1x2:v100")
@@ -49,7 +49,7 @@ def drive(
 
 def test_a_rhythm_needs_least_at_first_and_most_half_a_day_later() -> None:
     needed = dict(
-        takewhile(lambda point: point[0] <= 86_400.0, Diurnal(noise=0.0).over_time(100, seed=0))
+        takewhile(lambda point: point[0] <= 86_400.0, DailyDemand(noise=0.0).over_time(100, seed=0))
     )
 
     assert needed[0.0] == 30
@@ -59,13 +59,13 @@ def test_a_rhythm_needs_least_at_first_and_most_half_a_day_later() -> None:
 
 
 def test_headroom_is_never_lent() -> None:
-    loans = Loans(LENT, Recorded(((0.0, 0), (10.0, 2))), headroom=0.1)
+    loans = Loans(LENT, RecordedDemand(((0.0, 0), (10.0, 2))), headroom=0.1)
 
     assert list(loans.lent(seed=0)) == [(0.0, 2), (10.0, 0)]
 
 
 def test_a_rhythm_that_never_changes_ends_no_simulation_in_a_loop() -> None:
-    loans = Loans(LENT, Diurnal(low=1.0, high=1.0, noise=0.0))
+    loans = Loans(LENT, DailyDemand(low=1.0, high=1.0, noise=0.0))
 
     driver, physics, _ = drive(jobs(100.0, 100.0), loans)
 
@@ -75,7 +75,7 @@ def test_a_rhythm_that_never_changes_ends_no_simulation_in_a_loop() -> None:
 
 
 def test_the_owner_has_what_it_needs_in_the_same_instant() -> None:
-    loans = Loans(LENT, Recorded(((0.0, 0), (50.0, 2), (60.0, 1), (90.0, 3))), headroom=0.0)
+    loans = Loans(LENT, RecordedDemand(((0.0, 0), (50.0, 2), (60.0, 1), (90.0, 3))), headroom=0.0)
 
     _, physics, log = drive(jobs(*[100.0] * 8), loans)
 
@@ -92,7 +92,7 @@ def test_the_owner_has_what_it_needs_in_the_same_instant() -> None:
 
 
 def test_machines_without_jobs_go_back_first() -> None:
-    loans = Loans(LENT, Recorded(((0.0, 1), (50.0, 2))), headroom=0.0)
+    loans = Loans(LENT, RecordedDemand(((0.0, 1), (50.0, 2))), headroom=0.0)
 
     driver, _, log = drive(jobs(100.0, 100.0), loans)
 
@@ -105,7 +105,7 @@ def test_machines_without_jobs_go_back_first() -> None:
 
 
 def test_a_job_on_a_machine_that_goes_back_waits_and_loses_no_work() -> None:
-    loans = Loans(LENT[:1], Recorded(((0.0, 0), (50.0, 1))), headroom=0.0)
+    loans = Loans(LENT[:1], RecordedDemand(((0.0, 0), (50.0, 1))), headroom=0.0)
 
     driver, physics, log = drive(jobs(100.0, 100.0), loans)
 
@@ -117,7 +117,7 @@ def test_a_job_on_a_machine_that_goes_back_waits_and_loses_no_work() -> None:
 
 
 def test_a_slower_machine_takes_longer() -> None:
-    loans = Loans(LENT[:1], Recorded(((0.0, 0),)), headroom=0.0, speed=0.5)
+    loans = Loans(LENT[:1], RecordedDemand(((0.0, 0),)), headroom=0.0, speed=0.5)
 
     _, physics, _ = drive(jobs(100.0, 100.0), loans)
 
@@ -129,7 +129,7 @@ def test_a_trace_of_what_is_needed_is_read(tmp_path: Path) -> None:
 
     loans = read_loans(f"4x8:t4,trace={tmp_path / 'needed.csv'},headroom=0,speed=0.33")
 
-    assert loans.needed == Recorded(((0.0, 3), (600.0, 1)))
+    assert loans.needed == RecordedDemand(((0.0, 3), (600.0, 1)))
     assert [node.id for node in loans.nodes] == ["loan-0", "loan-1", "loan-2", "loan-3"]
     assert all(node.loaned and node.kind == "t4" for node in loans.nodes)
     assert loans.speed == 0.33

@@ -20,7 +20,7 @@ def trace(*jobs: tuple[Job, Truth]) -> Trace:
 def test_marks_are_passed_where_they_lie() -> None:
     marks = LossMilestones(trace((Job(JobId("a"), submitted=100.0), Truth(99.0, curve=CURVE))))
 
-    marks.cross(0, 200.0, 0.0, 50.0, 0.5)
+    marks.record_progress(0, 200.0, 0.0, 50.0, 0.5)
 
     # 90 % of the fall from 1 to 0.01 is at k = 8.174, at half speed 16.3 s after the start.
     assert marks.reached()[0.90] == pytest.approx([(200.0 - (50.0 - 8.17431) / 0.5) - 100.0])

@@ -59,16 +59,16 @@ def start(physics: Physics, now: float, seq: int, held: model.Allocation) -> Non
 def test_a_neighbour_slows_from_the_moment_it_comes_until_it_leaves() -> None:
     physics = world(Counting(), 100.0, 20.0)
     start(physics, 0.0, 0, on(0))
-    assert physics.unsettled(0.0) == []
+    assert physics.changed_milestones(0.0) == []
     start(physics, 10.0, 1, on(0))
 
-    changed = dict(physics.unsettled(10.0))
+    changed = dict(physics.changed_milestones(10.0))
 
     assert changed[0].at == pytest.approx(10.0 + 90.0 / 0.5)
     assert changed[1].at == pytest.approx(10.0 + 20.0 / 0.5)
     assert changed[1].report == Report(pace=0.5)
     physics.finish(50.0, 1)
-    (again,) = physics.unsettled(50.0)
+    (again,) = physics.changed_milestones(50.0)
     assert again[0] == 0
     assert again[1].at == pytest.approx(50.0 + 70.0)
     assert again[1].what == END
@@ -79,11 +79,11 @@ def test_only_neighbours_are_asked_again() -> None:
     physics = world(counting, 100.0, 100.0, 100.0)
     start(physics, 0.0, 0, on(0))
     start(physics, 0.0, 1, on(1))
-    physics.unsettled(0.0)
+    physics.changed_milestones(0.0)
     counting.asked.clear()
 
     start(physics, 5.0, 2, on(1))
-    physics.unsettled(5.0)
+    physics.changed_milestones(5.0)
 
     assert sorted(counting.asked) == ["j1", "j2"]
 
@@ -101,11 +101,11 @@ def test_other_terms_take_effect_where_the_job_is() -> None:
     physics = world(Colocated(lambda _: Profile()), 100.0, 100.0)
     start(physics, 0.0, 0, on(0, discipline=model.Discipline.TIMESLICE))
     start(physics, 0.0, 1, on(0, discipline=model.Discipline.TIMESLICE))
-    physics.unsettled(0.0)
+    physics.changed_milestones(0.0)
 
     physics.adjust(10.0, 0, on(0, share=0.25, discipline=model.Discipline.TIMESLICE), "v100")
     physics.adjust(10.0, 1, on(0, share=0.75, discipline=model.Discipline.TIMESLICE), "v100")
-    physics.unsettled(10.0)
+    physics.changed_milestones(10.0)
     fast, slow = 60.0 / 60.5 * np.array([0.75, 0.25])
 
     assert physics.remaining(SEQ[:2], 20.0) == pytest.approx(

@@ -43,14 +43,14 @@ def test_remaining_work_falls_linearly_and_stands_still_between_runs() -> None:
 
     assert world.remaining(SEQ, 10.0).tolist() == [100.0, 50.0]
     assert world.remaining(SEQ, 50.0).tolist() == [80.0, 50.0]
-    world.halt(50.0, 0)
+    world.end_run(50.0, 0)
     assert world.remaining(SEQ, 500.0).tolist() == [80.0, 50.0]
 
 
 def test_a_restart_makes_no_progress_until_it_is_paid_for() -> None:
     world = physics()
     world.start(0.0, ELASTIC, on(0, 1), "v100")
-    world.halt(40.0, 0)
+    world.end_run(40.0, 0)
 
     milestone = world.start(100.0, ELASTIC, on(0, 1), "v100")
 
@@ -68,11 +68,11 @@ def test_a_first_start_that_was_cut_off_begins_anew() -> None:
         terms=ChangeTerms(start_s=lambda _, *, first: 100.0 if first else 1.0),
     )
     world.start(0.0, job, on(0), "t4")
-    world.halt(50.0, 0)
+    world.end_run(50.0, 0)
 
     again = world.start(60.0, job, on(0), "t4")
-    world.review(again.at, 0)
-    world.halt(200.0, 0)
+    world.update_progress(again.at, 0)
+    world.end_run(200.0, 0)
     world.start(300.0, job, on(0), "t4")
 
     assert again.at == 160.0
@@ -82,10 +82,10 @@ def test_a_first_start_that_was_cut_off_begins_anew() -> None:
 def test_a_run_that_is_stopped_while_restarting_loses_nothing_and_gains_nothing() -> None:
     world = physics()
     world.start(0.0, ELASTIC, on(0, 1), "v100")
-    world.halt(40.0, 0)
+    world.end_run(40.0, 0)
     world.start(100.0, ELASTIC, on(0, 1), "v100")
 
-    world.halt(104.0, 0)
+    world.end_run(104.0, 0)
 
     assert world.remaining(SEQ, 200.0)[0] == 60.0
     assert world.ran_s[0] == 44.0
@@ -95,7 +95,7 @@ def test_a_run_that_is_stopped_while_restarting_loses_nothing_and_gains_nothing(
 def test_without_an_override_the_model_says_what_a_restart_costs() -> None:
     world = physics(cost=None)
     world.start(0.0, BERT, on(0), "v100")
-    world.halt(10.0, 1)
+    world.end_run(10.0, 1)
 
     assert world.start(10.0, BERT, on(0), "v100").at == 10.0 + 120.0 + 40.0
     assert restart_s("no-such-model") == 30.0
@@ -104,10 +104,10 @@ def test_without_an_override_the_model_says_what_a_restart_costs() -> None:
 def test_a_crash_keeps_whole_checkpoint_intervals_of_its_run() -> None:
     world = physics()
     world.start(0.0, ELASTIC, on(0, 1), "v100")
-    world.halt(15.0, 0)
+    world.end_run(15.0, 0)
     world.start(15.0, ELASTIC, on(0, 1), "v100")
 
-    world.halt(75.0, 0, crashed=True)  # 10 s of restart, 50 of progress: two intervals kept
+    world.end_run(75.0, 0, crashed=True)  # 10 s of restart, 50 of progress: two intervals kept
 
     assert world.remaining(SEQ, 75.0)[0] == 100.0 - 15.0 - 40.0
     assert world.lost_s[0] == 10.0
@@ -119,7 +119,7 @@ def test_death_comes_at_the_next_point_of_failure() -> None:
     milestone = world.start(0.0, ELASTIC, on(0), "v100")
     assert (milestone.at, milestone.what) == (60.0, DEATH)
 
-    world.die(60.0, 0)
+    world.fail_run(60.0, 0)
     again = world.start(60.0, ELASTIC, on(0, 1), "v100")
     assert (again.at, again.what) == (60.0 + 10.0 + 40.0, DEATH)
 
@@ -132,14 +132,14 @@ def test_jobs_are_found_by_the_nodes_they_run_on() -> None:
 
     assert world.running_on(NodeId("n")) == [0, 1]
     assert world.running_on(NodeId("m")) == [0]
-    world.halt(5.0, 0)
+    world.end_run(5.0, 0)
     assert world.running_on(NodeId("n")) == [1]
 
 
 def test_every_stretch_is_kept_for_the_timeline() -> None:
     world = physics()
     world.start(0.0, ELASTIC, on(0), "v100")
-    world.halt(5.0, 0)
+    world.end_run(5.0, 0)
     world.start(9.0, ELASTIC, on(1), "v100")
     world.finish(30.0, 0)
 
@@ -150,6 +150,6 @@ def test_every_stretch_is_kept_for_the_timeline() -> None:
 def test_stopping_what_does_not_run_changes_nothing() -> None:
     world = physics()
 
-    world.halt(5.0, 0)
+    world.end_run(5.0, 0)
 
     assert world.runs == []

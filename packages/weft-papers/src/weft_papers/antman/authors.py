@@ -70,7 +70,7 @@ def as_in_muri(view: View, loose: Bools) -> Plan:
             break
         job = view.job(int(row))
         if floor.collect(job):
-            changes[job.id] = floor.whole(job)
+            changes[job.id] = floor.complete_allocation(job)
     for row in np.flatnonzero(waiting & loose):
         if not floor.open:
             break
@@ -126,7 +126,7 @@ class DeviceOwners:
             del self._kept[job.id]
         return missing == 0
 
-    def whole(self, job: Job) -> Allocation:
+    def complete_allocation(self, job: Job) -> Allocation:
         """The allocation of a gang that is whole; nothing is kept for it any more."""
         parts = self._kept.pop(job.id)
         masks = {node: sum(1 << gpu for gpu in gpus) for node, gpus in sorted(parts.items())}

@@ -20,7 +20,7 @@ from weft.core.model.job import Tier
 from weft.core.model.trace import Trace
 from weft.sim.result import Outcome, Result
 from weft.traces.read import find
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 
 CLUSTER = "8x8:v100"
 WITHIN = 0.01
@@ -43,7 +43,7 @@ def as_published(folder: Path) -> int:
     print(f"{'trace':<12} {'theirs (s)':>14} {'ours (s)':>14} {'differ':>8}")
     for name, theirs in published.items():
         path = folder / "traces" / f"{name}.csv"
-        result = weft.simulate(path, named("authors/antman"), CLUSTER, perf="muri")
+        result = weft.simulate(path, find_authors_class("authors/antman"), CLUSTER, perf="muri")
         ours = 3600.0 * _only(result).avg_jct_h
         outside = abs(ours / theirs - 1.0) > WITHIN
         wrong += outside

@@ -66,7 +66,7 @@ def walk(line: Sequence[ListedJob], view: View, expired: Bools) -> Walked:
 
 
 @dataclass(frozen=True, eq=False)
-class ListedRows(AccountRows):
+class RowsWithQueue(AccountRows):
     """Columns of jobs, with the list after a walk."""
 
     walked: Walked = Walked()
@@ -116,10 +116,10 @@ class AuthorsAstraea(Astraea):
         """Jobs are saved when a lease ends, and only then."""
         return replace(super().about, saves_every=self._whole_lease, resume_s=0.0)
 
-    def _advance(self, kept: AstraeaMemory, view: View) -> ListedRows:
+    def _advance(self, kept: AstraeaMemory, view: View) -> RowsWithQueue:
         """The rows of now, and the list of running jobs after it was walked."""
         rows = advance(kept, view, None, self.check)
-        line = kept.rows.walked.line if isinstance(kept.rows, ListedRows) else ()
+        line = kept.rows.walked.line if isinstance(kept.rows, RowsWithQueue) else ()
         known = {runner.job for runner in line}
         others = [
             ListedJob(job.id, tenant_of(job), on)
@@ -127,7 +127,7 @@ class AuthorsAstraea(Astraea):
             if on is not None and job.id not in known
         ]
         walked = walk((*line, *others), view, super()._ended(view, rows))
-        return ListedRows(**{f.name: getattr(rows, f.name) for f in fields(rows)}, walked=walked)
+        return RowsWithQueue(**{f.name: getattr(rows, f.name) for f in fields(rows)}, walked=walked)
 
     def _count_hours(self, kept: AstraeaMemory, now: float) -> Hours:
         """Count the jobs seen at the end of an hour in the next one."""
@@ -186,7 +186,7 @@ class AuthorsAstraea(Astraea):
         lost, displaced = rows.lost.copy(), list(turn.displaced)
         lost[displaced] += lease.in_lease[displaced]
         assert isinstance(turn, QuotaTurn)
-        assert isinstance(memory.rows, ListedRows)
+        assert isinstance(memory.rows, RowsWithQueue)
         walked = replace(_walked(rows), line=turn.line_up(_walked(rows).line))
         return replace(memory, rows=replace(memory.rows, lost=lost, walked=walked))
 
@@ -202,7 +202,7 @@ class AuthorsAstraea(Astraea):
 
 
 def _walked(rows: AccountRows) -> Walked:
-    return rows.walked if isinstance(rows, ListedRows) else Walked()
+    return rows.walked if isinstance(rows, RowsWithQueue) else Walked()
 
 
 def _rows_of(view: View, line: Sequence[ListedJob]) -> list[int]:

@@ -219,7 +219,7 @@ class Astraea:
         parked = np.where(ended, view.now, rows.parked)
         starving = waiting & (view.now - parked >= self.starving)
         if self.order == "reward":
-            chances = reward(rows.executed, rows.gpus, self.lease, lengths)
+            chances = chance_to_end_per_gpu(rows.executed, rows.gpus, self.lease, lengths)
             keys = [classify(rows.ltgf), -chances]
         else:
             keys = [rows.ltgf]
@@ -343,7 +343,7 @@ def chance_to_end(executed: float, lease: float, ended: Histogram) -> float:
     return ended.get(here, 0) / behind if behind else 1.0
 
 
-def reward(
+def chance_to_end_per_gpu(
     executed: Floats, gpus: Floats, lease: float, lengths: Mapping[float, Histogram]
 ) -> Floats:
     """The chance to end within a lease for each GPU: jobs of the same size are the evidence."""

@@ -58,7 +58,7 @@ class Crossing:
         ]
         return Crossing({link: self.shared[link] for link in kept}, self.gbps, self.circles)
 
-    def broken(self) -> Crossing:
+    def break_loops(self) -> Crossing:
         """Return the crossing without the links that need shifts least, until there is no loop."""
         shared = dict(self.shared)
         ease = {link: self.fit(link, self.circles).unshifted for link in shared}
@@ -125,7 +125,7 @@ def shift_jobs(
     longer periods cost; 1 where no link is shared.
     """
     if crossing.loops:
-        crossing = crossing.broken()
+        crossing = crossing.break_loops()
     scores: list[float] = []
     shifts: dict[JobId, TimeShift] = {}
     for group in find_groups(crossing.shared):

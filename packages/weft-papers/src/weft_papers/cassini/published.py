@@ -178,7 +178,7 @@ def run(trace: Trace, policy: str, cluster: str) -> IterationTimes:
 
 
 @dataclass
-class Seen:
+class JobIterations:
     """Jobs and their devices at one time of the event log."""
 
     jobs: dict[JobId, Job] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Seen:
 
 def iterations(log: Path, cluster: Cluster) -> Iterator[tuple[np.ndarray, float]]:
     """Iterations of every running job, as multiples of one alone, and how many there were."""
-    seen, before = Seen(), 0.0
+    seen, before = JobIterations(), 0.0
     with log.open(encoding="utf-8") as lines:
         for line in lines:
             now, event = read_event(line)
@@ -209,7 +209,9 @@ def iterations(log: Path, cluster: Cluster) -> Iterator[tuple[np.ndarray, float]
             seen.fold(event)
 
 
-def _between(seen: Seen, cluster: Cluster, seconds: float) -> Iterator[tuple[np.ndarray, float]]:
+def _between(
+    seen: JobIterations, cluster: Cluster, seconds: float
+) -> Iterator[tuple[np.ndarray, float]]:
     on: dict[Uplink, list[Resident]] = {}
     residents = [Resident(seen.jobs[job], to, "a100") for job, to in seen.held.items()]
     crossed = [cluster.crossed(resident.on) for resident in residents]

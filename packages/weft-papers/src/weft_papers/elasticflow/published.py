@@ -65,11 +65,11 @@ class DeadlineTask:
     ended: float = field(default=math.inf)
 
     @property
-    def due(self) -> float:
+    def slot_end(self) -> float:
         """The end of the slot that its plan ends in."""
         return self.plan.end if self.plan is not None and self.gpus else math.inf
 
-    def ask(self) -> DeadlineDemand:
+    def work_left(self) -> DeadlineDemand:
         """Return the work that is left, as a demand."""
         return DeadlineDemand(max(self.work, 1e-9), self.deadline, self.levels, self.rates)
 
@@ -135,7 +135,7 @@ def most_gpus(kind: str, model: str, batch: int) -> int:
     return table.get(model, {}).get(batch, batch if model == "deepspeech2" else min(batch, 64))
 
 
-class Play:
+class SlotSimulation:
     """The authors' loop of events."""
 
     def __init__(self, tasks: list[DeadlineTask], gpus: int, slot: float, policy: str) -> None:
@@ -149,7 +149,7 @@ class Play:
         """Play one event, and return the time of the next."""
         for task in self.active:
             self.advance(task, now, now - since)
-        for task in [task for task in self.active if min(task.end, task.due) <= now]:
+        for task in [task for task in self.active if min(task.end, task.slot_end) <= now]:
             if task.plan is not None and task.work > 1e-6 and task.end > now:
                 late = now + task.overhead  # it would be planned anew for what the overhead took
                 task.plan = replace(task.plan, real_end=late)
@@ -179,11 +179,11 @@ class Play:
         both = sorted([*self.active, *new], key=lambda task: task.deadline)
         if new:
             table = Promises(now, self.gpus, self.slot)
-            plans = fill_all(table, [task.ask() for task in both], late_last=False)
+            plans = fill_all(table, [task.work_left() for task in both], late_last=False)
             if all(plan.met for plan in plans):
                 self.active = both
         self.active.sort(key=lambda task: task.deadline)
-        asks = [task.ask() for task in self.active]
+        asks = [task.work_left() for task in self.active]
         table = Promises(now, self.gpus, self.slot)
         plans = fill_all(table, asks, late_last=False)
         for task, plan in zip(
@@ -195,7 +195,7 @@ class Play:
         """By deadline, each as many as it can use of what is free."""
         free = self.gpus
         for task in self.active:
-            task.gpus = task.ask().at_most(free)
+            task.gpus = task.work_left().at_most(free)
             free -= task.gpus
             task.end, task.plan = (
                 math.inf,
@@ -243,7 +243,7 @@ class Play:
 
 def run(tasks: list[DeadlineTask], gpus: int, slot: float, policy: str) -> None:
     """Play all tasks to their end."""
-    play = Play(tasks, gpus, slot, policy)
+    play = SlotSimulation(tasks, gpus, slot, policy)
     since = now = play.coming[0].submit
     while play.coming or play.active:
         now, since = play.step(now, since), now

@@ -272,7 +272,7 @@ class Board:
                 best = max(best, (int(scores[node]), order, number, node))
         if best[0] == NO_ROOM:
             return False
-        self.take(task, best[2], best[3])
+        self.put_task(task, best[2], best[3])
         return True
 
     def draw(self, task: PodDemand, chance: np.random.Generator) -> bool:
@@ -288,7 +288,7 @@ class Board:
         number, node = places[int(chance.integers(len(places)))]
         enough = np.flatnonzero(self.pools[number].left[node] >= task.share - EPS)
         looked[number][1][node] = chance.choice(enough) if task.gpus else 0
-        self.take(task, number, node)
+        self.put_task(task, number, node)
         return True
 
     def score_nodes(self, task: PodDemand) -> list[Scores]:
@@ -307,7 +307,7 @@ class Board:
             stale[nodes] = False
         return self.known[task]
 
-    def take(self, task: PodDemand, number: int, node: int) -> None:
+    def put_task(self, task: PodDemand, number: int, node: int) -> None:
         """Put a task on a node."""
         pool = self.pools[number]
         pool.tasks[node, task.affinity] += bool(task.gpus)

@@ -78,7 +78,7 @@ class HomeOccupancy:
         """Jobs at home on a node, in order of arrival."""
         return self._on[node]
 
-    def units(self, node: NodeId) -> list[JobId]:
+    def jobs_or_pairs(self, node: NodeId) -> list[JobId]:
         """Return the jobs of a node, each packed pair as its first member."""
         residents = self._on[node]
         place = {job: i for i, job in enumerate(residents)}
@@ -91,14 +91,14 @@ class HomeOccupancy:
     def load(self, node: NodeId) -> int:
         """GPUs that all units of a node would need at once."""
         if node not in self._loads:
-            self._loads[node] = sum(self.size(unit, node) for unit in self.units(node))
+            self._loads[node] = sum(self.size(unit, node) for unit in self.jobs_or_pairs(node))
         return self._loads[node]
 
     def free(self, node: NodeId) -> int:
         """GPUs that no job needs; negative where jobs take turns."""
         return self.nodes[node].gpus - self.load(node)
 
-    def height(self, node: NodeId) -> int:
+    def load_in_nodes(self, node: NodeId) -> int:
         """Load in whole nodes: above 1 is oversubscribed."""
         return ceil(self.load(node) / self.nodes[node].gpus)
 
@@ -150,14 +150,14 @@ class HomeOccupancy:
         self.mate[job_id], self.mate[other] = other, job_id
         self._loads.clear()
 
-    def part(self, job_id: JobId, other: JobId) -> None:
+    def separate(self, job_id: JobId, other: JobId) -> None:
         """Run them apart again, and not together another time."""
         self.mate.pop(job_id, None)
         self.mate.pop(other, None)
         self.refused.append((job_id, other))
         self._loads.clear()
 
-    def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
+    def to_memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
         return GandivaMemory(
             self.home,
             self.affinity,
@@ -217,7 +217,7 @@ def fill_slice(turn: RoundRobinTurn, sizes: Mapping[JobId, int], gpus: int) -> R
     return RoundRobinTurn(turn.order, tuple(inside))
 
 
-def known(turn: RoundRobinTurn, units: Sequence[JobId]) -> RoundRobinTurn:
+def drop_left(turn: RoundRobinTurn, units: Sequence[JobId]) -> RoundRobinTurn:
     """A turn without jobs that left, newcomers at the end of its order."""
     order = [unit for unit in turn.order if unit in units]
     order += [unit for unit in units if unit not in order]

@@ -31,7 +31,7 @@ def with_room(book: HomeOccupancy, nodes: list[Node], gpus: int) -> Node | None:
     room = [n for n in nodes if book.free(n.id) >= gpus]
     own = [n for n in room if book.affinity.get(n.id) == gpus]
     if own:
-        return min(own, key=lambda n: (book.height(n.id), book.free(n.id)))
+        return min(own, key=lambda n: (book.load_in_nodes(n.id), book.free(n.id)))
     empty = [n for n in room if not book.residents(n.id)]
     if empty:
         return min(empty, key=lambda n: n.gpus)
@@ -43,7 +43,7 @@ def _shrink(book: HomeOccupancy, nodes: list[Node], gpus: int) -> Node | None:
     for node in nodes:
         grown = {
             job: book.size(job, node.id) - book.jobs[job].demand.gpus
-            for job in book.units(node.id)
+            for job in book.jobs_or_pairs(node.id)
             if len(book.home[job]) == 1 and book.size(job, node.id) > book.jobs[job].demand.gpus
         }
         if grown and book.free(node.id) + sum(grown.values()) >= gpus:

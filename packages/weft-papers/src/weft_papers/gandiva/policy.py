@@ -40,8 +40,8 @@ from weft_papers.gandiva.occupancy import (
     HomeOccupancy,
     Pair,
     RoundRobinTurn,
+    drop_left,
     fill_slice,
-    known,
     next_turn,
 )
 from weft_papers.gandiva.place import place, with_room
@@ -100,10 +100,10 @@ class Gandiva:
         kept = recall(view, GandivaMemory)
         book = HomeOccupancy(view, kept)
         over = {node for node, end in kept.until.items() if view.now >= end - EPS}
-        judge(book, over)
+        end_trials(book, over)
         self._admit(book)
         if self.migrate and book.departed:
-            relieve(book)
+            move_suspended(book)
             defragment(book, self.threshold)
         running, begun = self._turns(book, {n for n in kept.until if n not in over})
         if self.elastic and not book.waiting() and not book.turns:
@@ -111,7 +111,7 @@ class Gandiva:
         changes = _changes(book, running)
         until = self._until(book, kept, changes, begun)
         used = dict.fromkeys((*kept.used, *(n for j in running for n in book.home[j])))
-        memory = book.memory(until, (n for n in used if n in book.nodes))
+        memory = book.to_memory(until, (n for n in used if n in book.nodes))
         wake_at, order = min(until.values(), default=None), order_memory(view, changes)
         return Plan(changes, wake_at=wake_at, memory=memory, memory_order=order)
 
@@ -131,18 +131,18 @@ class Gandiva:
         for node in book.nodes:
             over = node not in amid
             if book.free(node) < 0 and over and self.pack:
-                pair = candidate(book, node)
+                pair = pair_to_try(book, node)
                 if pair is not None:
                     book.pair(*pair)
                     book.trials.append(pair)
-            units = book.units(node)
+            units = book.jobs_or_pairs(node)
             sizes = {unit: book.size(unit, node) for unit in units}
             if book.free(node) >= 0:
                 book.turns.pop(node, None)
                 running.update(dict.fromkeys(units))
                 begun |= {node} if over else set()
                 continue
-            emptied = not known(book.turns.get(node, RoundRobinTurn()), units).inside
+            emptied = not drop_left(book.turns.get(node, RoundRobinTurn()), units).inside
             begun |= {node} if over or emptied else set()
             turn = book.turns[node] = self._turn(book, node, sizes, over=over)
             running.update(dict.fromkeys(turn.inside))
@@ -152,7 +152,7 @@ class Gandiva:
         self, book: HomeOccupancy, node: NodeId, sizes: dict[JobId, int], *, over: bool
     ) -> RoundRobinTurn:
         gpus = book.nodes[node].gpus
-        before = known(book.turns.get(node, RoundRobinTurn()), list(sizes))
+        before = drop_left(book.turns.get(node, RoundRobinTurn()), list(sizes))
         new = {job for pair in book.trials for job in pair}
         order = sorted(before.order, key=lambda unit: unit not in new)
         if not before.inside:
@@ -244,12 +244,12 @@ def _terms(book: HomeOccupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobI
 # ---- Migration: jobs in turns to vacated GPUs, whole nodes emptied; growing into idle GPUs
 
 
-def relieve(book: HomeOccupancy) -> None:
+def move_suspended(book: HomeOccupancy) -> None:
     """Move suspended jobs of oversubscribed nodes to where there is room for them."""
     if not any(book.free(node) > 0 for node in book.nodes):
         return
     for node in book.nodes:
-        for job in reversed(book.units(node)):
+        for job in reversed(book.jobs_or_pairs(node)):
             if book.free(node) >= 0:
                 break
             if job in book.held or not _single(book, job):
@@ -273,7 +273,7 @@ def defragment(book: HomeOccupancy, threshold: float) -> None:
 def grow(book: HomeOccupancy) -> None:
     """Double elastic jobs into GPUs of their node that no other job needs."""
     for node in book.nodes:
-        for job in book.units(node):
+        for job in book.jobs_or_pairs(node):
             if not _single(book, job) or not book.jobs[job].stoppable:
                 continue
             size, most = book.size(job, node), book.jobs[job].demand.max
@@ -299,7 +299,7 @@ def _emptiest(book: HomeOccupancy, threshold: float) -> NodeId | None:
 
 def _evacuation(book: HomeOccupancy, node: NodeId) -> dict[JobId, NodeId] | None:
     """Find another node for each job, largest first, none oversubscribed; None if impossible."""
-    units = book.units(node)
+    units = book.jobs_or_pairs(node)
     if any(not _single(book, job) or book.pinned(job) for job in units):
         return None
     room = {other: book.free(other) for other in book.nodes if other != node}
@@ -325,7 +325,7 @@ def worth_it(speeds: Sequence[float]) -> bool:
     return sum(speeds) > 1.0 + 1e-9
 
 
-def judge(book: HomeOccupancy, over: Collection[NodeId]) -> None:
+def end_trials(book: HomeOccupancy, over: Collection[NodeId]) -> None:
     """End trials that are over: keep each pair that was worth it, part the others for good."""
     ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
     for job_id, other in ended:
@@ -334,11 +334,11 @@ def judge(book: HomeOccupancy, over: Collection[NodeId]) -> None:
         paces = [book.view.sharing().pace(book.jobs[job]) for job in (job_id, other)]
         measured = [pace for pace in paces if pace is not None]
         if len(measured) < len(paces) or not worth_it(measured):
-            book.part(job_id, other)
+            book.separate(job_id, other)
     book.trials = [pair for pair in book.trials if pair not in ended]
 
 
-def candidate(book: HomeOccupancy, node: NodeId) -> Pair | None:
+def pair_to_try(book: HomeOccupancy, node: NodeId) -> Pair | None:
     """The two least busy jobs of a node that may run together and were not tried yet."""
     sharing = book.view.sharing()
     alone = [job for job in book.residents(node) if _movable(book, job)]

@@ -35,12 +35,12 @@ class HomeBindings:
         """Let a job start over on other GPUs."""
         self._count(self.on.pop(job), -tickets)
 
-    def settle(self, job: JobId, on: Allocation, tickets: float) -> None:
+    def bind_job(self, job: JobId, on: Allocation, tickets: float) -> None:
         """A job goes on there from now on."""
         self.on[job] = on
         self._count(on, tickets)
 
-    def pick(self, free: Capacity, node: int, count: int) -> int:
+    def pick_gpus(self, free: Capacity, node: int, count: int) -> int:
         """Pick that many free GPUs of a node with the fewest tickets, as a bit mask."""
         machine, mask = free.cluster.nodes[node], free.idle_mask(node)
         idle = [gpu for gpu in range(machine.gpus) if mask >> gpu & 1]
@@ -59,7 +59,7 @@ def find_bindings(view: View, homes: Homes) -> HomeBindings:
         sleeping = view.asleep.get(job)
         on = held.get(job) or (None if sleeping is None else sleeping.on)
         if on is not None and is_at_home(on, home):
-            bindings.settle(job, on, homes.tickets[job])
+            bindings.bind_job(job, on, homes.tickets[job])
     return bindings
 
 
@@ -110,13 +110,14 @@ def allocate(
             continue
         share = view.job(view.table.row(job)).demand.share
         slices = tuple(
-            free.slice_of(index[n], bound.pick(free, index[n], g), share) for n, g in home.items()
+            free.slice_of(index[n], bound.pick_gpus(free, index[n], g), share)
+            for n, g in home.items()
         )
         on = Allocation(slices, Sharing(share=share))
         if free.fits(on):
             free.take(on)
             target[job] = on
-            bound.settle(job, on, homes.tickets[job])
+            bound.bind_job(job, on, homes.tickets[job])
     return target
 
 

@@ -52,7 +52,7 @@ class Homes:
         loads, at = self._at[node]
         return float(loads[at])
 
-    def settle(self, job: JobId, home: Home, tickets: float = 0.0) -> None:
+    def set_home(self, job: JobId, home: Home, tickets: float = 0.0) -> None:
         """Give a job a home, another one where it has one."""
         if job in self.home:
             self._count(job, -1.0)
@@ -78,7 +78,7 @@ class Homes:
             if living:
                 self._weigh(node)
 
-    def find(self, gpus: int, kind: str) -> Home | None:
+    def least_loaded(self, gpus: int, kind: str) -> Home | None:
         """The least loaded home of a kind for a gang; several servers where none is large enough.
 
         Of equal loads the server with the fewest GPUs to spare; None where all are too few.

@@ -148,9 +148,9 @@ class GandivaFair:
                 continue
             user, gpus = job.owner, job.demand.gpus
             for kind in _by_room(view.cluster.kinds, job, held, due):
-                node = homes.find(gpus, kind)
+                node = homes.least_loaded(gpus, kind)
                 if node is not None:
-                    homes.settle(job.id, node, min(due[kind][user], gpus))
+                    homes.set_home(job.id, node, min(due[kind][user], gpus))
                     held[user, kind] = held.get((user, kind), 0.0) + gpus
                     break
 
@@ -179,7 +179,7 @@ class GandivaFair:
                 if move is None:
                     break
                 job, to = move
-                homes.settle(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
+                homes.set_home(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
                 moved[job], rested[job] = view.now, False
                 if job in bound.on:
                     bound.release(job, homes.tickets[job])
@@ -283,9 +283,9 @@ def _homes(view: View, kept: GandivaFairMemory, jobs: Mapping[JobId, Job]) -> Ho
         if home is not None and all(
             node in homes.nodes and size <= homes.nodes[node].gpus for node, size in home.items()
         ):
-            homes.settle(job, home)
+            homes.set_home(job, home)
         if job in held and (job not in homes.home or not jobs[job].stoppable):
-            homes.settle(job, {part.node: len(part.gpus) for part in held[job].slices})
+            homes.set_home(job, {part.node: len(part.gpus) for part in held[job].slices})
     return homes
 
 

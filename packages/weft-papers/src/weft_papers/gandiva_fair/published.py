@@ -104,7 +104,7 @@ def work_done(truth: Throughputs, *, trading: bool) -> dict[str, float]:
         for user, model in TYPES.items()
     ]
     trace = Trace("traders", tuple((job, Truth(2.0 * HORIZON)) for job in jobs))
-    count = Work({job.id: job for job in jobs}, {n.id: n.kind for n in machines.nodes}, truth)
+    count = ServedWork({job.id: job for job in jobs}, {n.id: n.kind for n in machines.nodes}, truth)
     scheduler = Scheduler(
         GandivaFair(trading=trading),
         machines,
@@ -122,7 +122,7 @@ class HorizonReached(Exception):  # noqa: N818 - nothing went wrong
     """Everything that is measured has happened."""
 
 
-class Work:
+class ServedWork:
     """Adds up what users' jobs do, decision by decision, until the horizon."""
 
     def __init__(

@@ -124,7 +124,7 @@ def bisect_makespan(problem: AllocationProblem) -> Solution:
     if solution.value <= 0.0:
         return replace(solution, value=np.inf)
     reached = _halve(1.0 / solution.value, *HALVED_S)
-    floor = np.where(program.best() > 0.0, problem.steps / reached, 0.0)
+    floor = np.where(program.best_speeds() > 0.0, problem.steps / reached, 0.0)
     return replace(greatest_sum(program, np.zeros(program.n), floor), value=reached)
 
 

@@ -63,7 +63,7 @@ def finish_time_fairness(problem: AllocationProblem) -> Solution:
     """Minimise the worst of finish time over finish time alone (Themis); the value is that."""
     small, group = fold(problem, "gangs", "steps", "elapsed", "ideal", *_models(problem))
     program = Program(small)
-    runs = program.best() > 0.0
+    runs = program.best_speeds() > 0.0
     ideal, steps, t = small.ideal, np.where(runs, small.steps, 0.0), small.elapsed
 
     def worst(rate: Floats) -> float:
@@ -76,7 +76,7 @@ def finish_time_fairness(problem: AllocationProblem) -> Solution:
         return solution.value - 1.0, replace(solution, value=worst(solution.throughput(small)))
 
     fastest = small.rates.max(axis=1, initial=0.0)
-    solution = least(within, worst(fastest), worst(compute_isolated(small)))
+    solution = minimise_value(within, worst(fastest), worst(compute_isolated(small)))
     return unfold(small, solution, problem, group)
 
 
@@ -137,7 +137,9 @@ def hierarchical(
     return unfold(small, solution, problem, group)
 
 
-def least(within: Callable[[float], tuple[float, Solution]], low: float, high: float) -> Solution:
+def minimise_value(
+    within: Callable[[float], tuple[float, Solution]], low: float, high: float
+) -> Solution:
     """The solution of least value, by false position (Illinois) on how far a target is missed.
 
     `within` answers a target with a number above 0 if there is slack and below 0 if it is

@@ -181,7 +181,7 @@ class Program:
         values = self.rate / self.problem.counts[self.member]
         return Sparse(self.member, self.variable, values, (len(self.problem), self.n))
 
-    def best(self) -> Floats:
+    def best_speeds(self) -> Floats:
         """The greatest entry of each row of `speeds`; 0 where a class runs nowhere."""
         top = np.zeros(len(self.problem))
         np.maximum.at(top, self.member, self.rate / self.problem.counts[self.member])
@@ -209,7 +209,7 @@ def highest_level(
     Rows are measured in each class's best speed and z in the greatest need, so that steps of
     microseconds and of hours are solved alike.
     """
-    top = program.best()
+    top = program.best_speeds()
     runs, safe = top > 0.0, np.where(top > 0.0, top, 1.0)
     need = np.where(runs, need, 0.0) / safe
     scale = float(need.max(initial=0.0))
@@ -235,7 +235,7 @@ def greatest_sum(
     scale = float(np.abs(worth).max(initial=0.0)) or 1.0
     matrix, limits = program.base, program.limits
     if floor is not None:
-        safe = np.maximum(program.best(), 1e-12)
+        safe = np.maximum(program.best_speeds(), 1e-12)
         matrix = matrix.above(program.speeds().scaled(-1.0 / safe))
         limits = np.concatenate([limits, -floor / safe])
     if surplus is not None:

@@ -12,8 +12,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.stack.wrapper import WrapperMemory
-from weft_papers.gfs.quota import HOUR_S, KEPT_H, Forecaster, free_gpus, pool
-from weft_papers.gfs.victims import NO_HOURS, Record
+from weft_papers.gfs.quota import HOUR_S, KEPT_H, Forecaster, add_forecasts, free_gpus
+from weft_papers.gfs.victims import NO_HOURS, PromiseRecord
 
 DAY_S = 86_400.0
 Who = str  # `tenant@kind`
@@ -52,7 +52,7 @@ class GfsMemory(WrapperMemory):
     level: Mapping[Who, float] = field(default_factory=dict)
     runs: Mapping[JobId, SpotRun] = field(default_factory=dict)
     hours: tuple[PromisedHour, ...] = ()
-    total: Record = NO_HOURS
+    total: PromiseRecord = NO_HOURS
     eta: Mapping[str, float] = field(default_factory=dict)
     since: Mapping[str, float] = field(default_factory=dict)
     quota: Mapping[str, float] = field(default_factory=dict)
@@ -71,7 +71,9 @@ class GfsMemory(WrapperMemory):
         return [
             free_gpus(
                 capacity,
-                pool(forecaster.forecast(past[who], this + ahead) for who in sorted(tenants)),
+                add_forecasts(
+                    forecaster.forecast_hour(past[who], this + ahead) for who in sorted(tenants)
+                ),
                 quantile,
                 now,
             )
@@ -94,18 +96,18 @@ class GfsMemory(WrapperMemory):
         """Return the number of spot runs on each node."""
         return Counter(node for run in self.runs.values() for node in run.nodes)
 
-    def record(self, kind: str, since: float) -> Record:
+    def record(self, kind: str, since: float) -> PromiseRecord:
         """Hours of spot jobs on a kind that ended since then."""
         kept = [hour.kept for hour in self.hours if hour.kind == kind and hour.at > since]
-        return Record(kept.count(False), kept.count(True))
+        return PromiseRecord(kept.count(False), kept.count(True))
 
-    def note(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
+    def with_decision(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
         after = view.after(plan)
         runs, fresh = self._follow(view, after, evicted)
         usage, level = self._use(view, after)
         hours = tuple(hour for hour in self.hours if hour.at > view.now - DAY_S) + fresh
         kept = sum(hour.kept for hour in fresh)
-        total = Record(self.total.broken + len(fresh) - kept, self.total.kept + kept)
+        total = PromiseRecord(self.total.broken + len(fresh) - kept, self.total.kept + kept)
         return replace(self, usage=usage, level=level, runs=runs, hours=hours, total=total)
 
     def _follow(

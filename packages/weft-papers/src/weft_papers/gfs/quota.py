@@ -32,7 +32,7 @@ class DemandForecast:
 class Forecaster(Protocol):
     """Anything that says how many GPUs will be in use."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
+    def forecast_hour(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """For an hour, from the most in use during hours before it."""
         ...
 
@@ -41,7 +41,7 @@ class Forecaster(Protocol):
 class SameHourOfWeek:
     """Mean and deviation of the same hour in weeks before; of days, then of late, without these."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
+    def forecast_hour(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """From the first of these that has two hours to tell about; 0 where nothing is known."""
         weeks = [hour - WEEK_H * n for n in range(1, KEPT_H // WEEK_H + 1)]
         days = [hour - DAY_H * n for n in range(1, WEEK_H // DAY_H + 1)]
@@ -57,7 +57,7 @@ class SameHourOfWeek:
 class LastDay:
     """Mean and deviation of the last 24 hours."""
 
-    def forecast(self, past: Mapping[int, float], hour: int) -> DemandForecast:
+    def forecast_hour(self, past: Mapping[int, float], hour: int) -> DemandForecast:
         """0 where nothing is known."""
         known = [past[known_hour] for known_hour in range(hour - DAY_H, hour) if known_hour in past]
         return DemandForecast(fmean(known), pstdev(known)) if known else DemandForecast(0.0)
@@ -66,7 +66,7 @@ class LastDay:
 FORECASTERS: Mapping[str, Forecaster] = {"week": SameHourOfWeek(), "day": LastDay()}
 
 
-def pool(parts: Iterable[DemandForecast]) -> DemandForecast:
+def add_forecasts(parts: Iterable[DemandForecast]) -> DemandForecast:
     """The sum of forecasts that do not depend on each other."""
     parts = list(parts)
     mean = sum(part.mean for part in parts)
@@ -84,7 +84,7 @@ def spot_quota(free: Sequence[int], eta: float = 1.0) -> float:
     return eta * min(free)
 
 
-def adjust(eta: float, evicted: float, promise: float, *, waits_long: bool) -> float:
+def adjust_eta(eta: float, evicted: float, promise: float, *, waits_long: bool) -> float:
     """The factor after a part `evicted` of the promised hours was not kept.
 
     It shrinks where more are broken than promised, and grows where few are and spot jobs wait.

@@ -10,7 +10,7 @@ from weft.core.model.job import Allocation, Job
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft_papers.gfs.history import DAY_S, GfsMemory
-from weft_papers.gfs.victims import Guest, choose_victims, node_cost
+from weft_papers.gfs.victims import SpotGuest, choose_victims, node_cost
 
 SLACK = 1e-9
 SPAN_S = 31.0 * DAY_S  # that lost work is weighed against
@@ -21,8 +21,8 @@ class GuaranteedTrial:
 
     def __init__(self, view: View, spot: Bools, known: GfsMemory) -> None:
         self._view, self._known = view, known
-        self.gone: list[Guest] = []
-        self._on: dict[str, list[Guest]] = {}
+        self.gone: list[SpotGuest] = []
+        self._on: dict[str, list[SpotGuest]] = {}
         for row in np.flatnonzero(spot & view.running()).tolist():
             on, job = view.allocation(row), view.job(row)
             assert on is not None
@@ -30,10 +30,10 @@ class GuaranteedTrial:
             ran = view.now - run.since if run else 0.0
             cost = on.counted_gpus * max(ran, 1.0)
             for part in on.slices:
-                guest = Guest(job.id, len(part.gpus) * on.sharing.share, cost)
+                guest = SpotGuest(job.id, len(part.gpus) * on.sharing.share, cost)
                 self._on.setdefault(part.node, []).append(guest)
 
-    def make(self, job: Job, want: int) -> bool:
+    def make_room(self, job: Job, want: int) -> bool:
         """Make room for a job, whole GPUs on one node or on several; False where it cannot be."""
         kinds = job.demand.kinds or self._view.cluster.kinds
         size = max((self._view.cluster.node_size(kind) for kind in kinds), default=0)
@@ -72,11 +72,11 @@ class GuaranteedTrial:
                 return True
         return False
 
-    def _guests(self, node: str) -> list[Guest]:
+    def _guests(self, node: str) -> list[SpotGuest]:
         gone = {guest.job for guest in self.gone}
         return [guest for guest in self._on.get(node, []) if guest.job not in gone]
 
-    def _stop(self, victims: list[Guest]) -> None:
+    def _stop(self, victims: list[SpotGuest]) -> None:
         for guest in victims:
             on = self._view.holds(guest.job)
             assert on is not None

@@ -13,7 +13,7 @@ WEIGHT_OF_COST = 5.0
 
 
 @frozen
-class Guest:
+class SpotGuest:
     """A spot job on a node: how many of its GPUs it has there, and what it costs to stop it.
 
     `cost` is the GPU-seconds since it started, on all its nodes.
@@ -25,14 +25,14 @@ class Guest:
 
 
 @frozen
-class Record:
+class PromiseRecord:
     """Hours of spot jobs that were broken and kept."""
 
     broken: int = 0
     kept: int = 0
 
 
-def choose_victims(guests: Iterable[Guest], free: float, want: float) -> list[Guest]:
+def choose_victims(guests: Iterable[SpotGuest], free: float, want: float) -> list[SpotGuest]:
     """The jobs to stop so that `want` GPUs are free: the costliest and cheapest in turn are spared.
 
     A job is spared while enough GPUs are left without it, else it is stopped. All of them where
@@ -40,7 +40,7 @@ def choose_victims(guests: Iterable[Guest], free: float, want: float) -> list[Gu
     """
     ranked = sorted(guests, key=lambda guest: (-guest.cost, guest.job))
     left = free + sum(guest.gpus for guest in ranked)
-    victims: list[Guest] = []
+    victims: list[SpotGuest] = []
     costliest = True
     while ranked:
         guest = ranked.pop(0 if costliest else -1)
@@ -52,7 +52,7 @@ def choose_victims(guests: Iterable[Guest], free: float, want: float) -> list[Gu
     return victims
 
 
-def node_cost(victims: Sequence[Guest], record: Record, gpu_seconds: float) -> float:
+def node_cost(victims: Sequence[SpotGuest], record: PromiseRecord, gpu_seconds: float) -> float:
     """Return the cost of stopping these: broken promises, and lost work over `gpu_seconds`."""
     broken, lost = record.broken + len(victims), sum(guest.cost for guest in victims)
     hours = broken + record.kept
@@ -64,4 +64,4 @@ def eviction_score(last_hour: int, last_day: int) -> float:
     return MOST_SCORE * max(0.0, 1.0 - 0.01 * pow(2.0, 0.8 * last_hour + 0.2 * last_day))
 
 
-NO_HOURS = Record()
+NO_HOURS = PromiseRecord()

@@ -44,7 +44,7 @@ from weft.pieces.wrap.tenants.quota import NarrowedView
 from weft.stack.ask_policy import ask
 from weft.stack.wrapper import Wrapper
 from weft_papers.gfs.history import DAY_S, GfsMemory
-from weft_papers.gfs.quota import FORECASTERS, HOUR_S, adjust, spot_quota
+from weft_papers.gfs.quota import FORECASTERS, HOUR_S, adjust_eta, spot_quota
 from weft_papers.gfs.room import SLACK, GuaranteedTrial
 from weft_papers.gfs.victims import eviction_score
 
@@ -96,16 +96,16 @@ class Gfs(Wrapper):
         own = Controls.TIER in self.inner.about.controls or self.inner.about.whole
         if own or not (spot.any() or known.runs):
             plan = ask(keep_promises(self.inner if own else Priority(self.inner), view), inner)
-            kept = replace(known.note(view, plan, set()), inner=plan.memory)
+            kept = replace(known.with_decision(view, plan, set()), inner=plan.memory)
             return replace(plan, memory=kept, numbers={**plan.numbers, **kept.numbers()})
         turn = GfsDecision(self, inner, known, spot)
         mark = view.free.mark()
         try:
-            plan = turn.settle(turn.start_spot(turn.start_guaranteed()))
+            plan = turn.place_spot_jobs(turn.start_spot(turn.start_guaranteed()))
         finally:
             view.free.rollback(mark)
         evicted = {job for job, to in plan.changes.items() if to is None} & known.runs.keys()
-        kept = turn.known.note(view, plan, evicted)
+        kept = turn.known.with_decision(view, plan, evicted)
         plan = tell_news(view, plan, turn.reasons, kept)
         wakes = [] if plan.wake_at is None else [plan.wake_at]
         if (view.waiting() & spot).any():
@@ -173,7 +173,7 @@ class GfsDecision:
             view.free.rollback(mark)
         return plan.joined(more)
 
-    def settle(self, plan: Plan) -> Plan:
+    def place_spot_jobs(self, plan: Plan) -> Plan:
         """With spot jobs that start on a node of their own choice where the policy does not mind.
 
         The one with the fewest free GPUs, then most spot jobs, then fewest evictions of late.
@@ -200,7 +200,7 @@ class GfsDecision:
         kinds = view.cluster.gpus_by_kind
         if view.now < known.looked + rules.interval and known.quota.keys() == kinds.keys():
             return known
-        known = known.note(view, Plan(), set()) if not known.usage else known
+        known = known.with_decision(view, Plan(), set()) if not known.usage else known
         eta, since = dict(known.eta), dict(known.since)
         quota: dict[str, float] = {}
         for kind in kinds:
@@ -220,7 +220,7 @@ class GfsDecision:
         hours = record.broken + record.kept
         waits = view.waiting() & self._spot
         first = view.table.submitted[waits].min(initial=view.now)
-        return adjust(
+        return adjust_eta(
             eta,
             record.broken / hours if hours else 0.0,
             self._rules.promise,
@@ -306,7 +306,11 @@ class GfsDecision:
         for row in sorted(rows, key=lambda row: (-view.table.gpus[row], row)):
             job = view.job(row)
             want = job.demand.min
-            if room and want < failed.get(job.demand.kinds, want + 1) and not room.make(job, want):
+            if (
+                room
+                and want < failed.get(job.demand.kinds, want + 1)
+                and not room.make_room(job, want)
+            ):
                 failed[job.demand.kinds] = want
         view.free.rollback(mark)
         gone = room.gone if room else []

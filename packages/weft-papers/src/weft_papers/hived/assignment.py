@@ -54,7 +54,7 @@ class CellLayout:
         return tuple(map(tuple, counts))
 
     @cached_property
-    def seats(self) -> dict[str, dict[NodeId, Seat]]:
+    def machines_by_name(self) -> dict[str, dict[NodeId, Seat]]:
         """The machines of each virtual cluster by name."""
         seats: dict[str, dict[NodeId, Seat]] = {}
         for tenant, cells in self.by_tenant.items():
@@ -67,7 +67,7 @@ class CellLayout:
         return seats
 
     @cached_property
-    def room(self) -> dict[str, dict[str, int]]:
+    def gpus_by_kind(self) -> dict[str, dict[str, int]]:
         """Devices of each kind that each virtual cluster has."""
         room: dict[str, dict[str, int]] = {}
         for tenant, cells in self.by_tenant.items():
@@ -78,7 +78,7 @@ class CellLayout:
         return room
 
     @cached_property
-    def hosts(self) -> tuple[tuple[float, float], ...]:
+    def least_host(self) -> tuple[tuple[float, float], ...]:
         """The smallest CPUs and memory of a machine of each chain: what any cell can count on."""
         return tuple((min(m[5] for m in row), min(m[6] for m in row)) for row in self.machines)
 
@@ -242,7 +242,7 @@ def _assign(
         pin = _pin(chains, home, text)
         if isinstance(pin, str):
             problems.append(f"pinned: {tenant}: {pin}")
-        elif not free[pin[0]].take(pin[1]):
+        elif not free[pin[0]].take_cell(pin[1]):
             problems.append(f"pinned: {tenant}: {text} is pinned already")
         else:
             at, cell = pin

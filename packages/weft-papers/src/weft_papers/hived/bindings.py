@@ -33,7 +33,7 @@ class CellBindings:
     def __post_init__(self) -> None:
         self._wanted = [list(counts) for counts in self.layout.wanted]
         for owned in self.layout.owned:
-            if owned.pinned is not None and self.free[owned.chain].take(owned.pinned):
+            if owned.pinned is not None and self.free[owned.chain].take_cell(owned.pinned):
                 self._note(owned, owned.pinned)
 
     def of(self, tenant: str) -> tuple[Owned, ...]:
@@ -54,7 +54,7 @@ class CellBindings:
 
     def bind_at(self, owned: Owned, cell: Cell) -> bool:
         """Bind a cell to a certain place, if all others can still be bound."""
-        if not self.free[owned.chain].take(cell, self._others(owned)):
+        if not self.free[owned.chain].take_cell(cell, self._others(owned)):
             return False
         self._note(owned, cell)
         return True
@@ -78,7 +78,7 @@ class CellBindings:
         self._note(owned, bound)
         return True
 
-    def doom(self, tenant: str) -> None:
+    def unbind_bad(self, tenant: str) -> None:
         """Bind cells that only bad hardware is left for to that, so that no plan counts on them.
 
         As many as a virtual cluster could ask for beyond what is healthy.
@@ -92,7 +92,7 @@ class CellBindings:
         for (chain, level), cells in sorted(asked.items(), reverse=True):
             free = self.free[chain]
             bad = free.bad_free(level)
-            beyond = len(cells) - (free.left(level) - len(bad)) if bad else 0
+            beyond = len(cells) - (free.available(level) - len(bad)) if bad else 0
             for owned in reversed(cells[-beyond:] if beyond > 0 else []):
                 if self._doom_one(owned, bad):
                     self.doomed.add(owned.name)

@@ -138,7 +138,7 @@ class FreeCells:
         """Return the number of free cells of each level."""
         return [len(cells) for cells in self._free]
 
-    def left(self, level: int) -> int:
+    def available(self, level: int) -> int:
         """Cells of a level that could be had, those inside larger ones too."""
         count = 0
         for above in reversed(range(level, len(self._free))):
@@ -189,12 +189,12 @@ class FreeCells:
                 cell = self._healthy((k, number), level, cost)
                 if cell is None:
                     continue
-                if self.take(cell, wanted):
+                if self.take_cell(cell, wanted):
                     return cell
                 break  # splitting any other of this level would cost as much
         return None
 
-    def take(self, cell: Cell, wanted: Sequence[int] | None = None) -> bool:
+    def take_cell(self, cell: Cell, wanted: Sequence[int] | None = None) -> bool:
         """Take one certain cell, if it is free and all `wanted` can still be had afterwards."""
         holder = self._holder(cell)
         if holder is None:

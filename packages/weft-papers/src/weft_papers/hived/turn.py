@@ -67,7 +67,7 @@ class HivedDecision:
 
     # ---- where cells are
 
-    def settle(self, bound: Mapping[str, str], last: Mapping[str, str]) -> None:
+    def bind_running(self, bound: Mapping[str, str], last: Mapping[str, str]) -> None:
         """Bind what is in use as it was; find places for running jobs that were not known."""
         bindings, owned = self._bindings, self._layout.by_name
         used = self._used_devices()
@@ -136,7 +136,7 @@ class HivedDecision:
                 self._bindings.borrowed.setdefault(chain, []).append(device)
             return
         self._stuck.append(row)
-        self._held.block(on)
+        self._held.hold_for_good(on)
 
     def _spoil(self) -> None:
         for devices in self._bindings.borrowed.values():
@@ -144,7 +144,7 @@ class HivedDecision:
         for chain, device in self._held.blocked_devices():
             self._bindings.free[chain].mark_bad(device)
 
-    def places(self) -> tuple[dict[str, str], dict[str, str]]:
+    def bound_places(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the places of bound cells and of those bound before, for memory."""
         bindings = self._bindings
         bound = {n: c for n, c in bindings.bound.items() if n not in bindings.doomed}
@@ -153,7 +153,7 @@ class HivedDecision:
 
     # ---- running jobs
 
-    def whole(self) -> Plan:
+    def plan_all(self) -> Plan:
         """Every virtual cluster, then the jobs that take idle cells."""
         jobs = self._view.table.jobs
         outside = np.zeros(len(jobs), dtype=bool)
@@ -162,7 +162,7 @@ class HivedDecision:
         owner = np.array([job.tenant for job in jobs], dtype=object)
         for tenant in self._tenants:
             rows = firm & (owner == tenant)
-            self._bindings.doom(tenant)
+            self._bindings.unbind_bad(tenant)
             if not rows.any():
                 continue
             self._reject(tenant, rows)
@@ -182,7 +182,7 @@ class HivedDecision:
 
     def _reject(self, tenant: str, rows: Bools) -> None:
         """Jobs that are larger than all that the virtual cluster can ever have."""
-        room = self._layout.room[tenant]
+        room = self._layout.gpus_by_kind[tenant]
         for row in np.flatnonzero(rows & self._view.waiting()).tolist():
             job = self._view.job(row)
             most = max((room.get(kind, 0) for kind in job.demand.kinds or room), default=0)
@@ -230,7 +230,7 @@ class HivedDecision:
         digest.update(table.seq[rows].tobytes())
         digest.update(runs.tobytes())
         digest.update(table.column(Column.FAILED)[rows].tobytes())
-        digest.update("|".join(own.away).encode())
+        digest.update("|".join(own.away_nodes).encode())
         return digest.hexdigest()
 
     def _decide(self, tenant: str, rows: Bools) -> None:
@@ -239,7 +239,7 @@ class HivedDecision:
         memory = self.memory.get(tenant)
         for _ in range(len(self._bindings.of(tenant)) + 1):
             own = VirtualCluster(tenant, self._view, self._bindings, self._held.hosts, lost)
-            part = own.show(rows, self._held.blocked, memory)
+            part = own.tenant_view(rows, self._held.blocked, memory)
             plan = ask(keep_promises(self._policy, self._view), part)
             missing = [cell for cell in own.used_by(plan) if not self._bindings.bind(cell)]
             if not missing:

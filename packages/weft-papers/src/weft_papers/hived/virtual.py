@@ -38,9 +38,9 @@ class VirtualCluster:
         return self.bindings.layout
 
     @cached_property
-    def seats(self) -> dict[NodeId, Seat]:
+    def machines_by_name(self) -> dict[NodeId, Seat]:
         """Machines by name, those away left out."""
-        every = self._layout.seats[self.tenant]
+        every = self._layout.machines_by_name[self.tenant]
         if not self.lost and len(self._layout.home) == len(self.view.cluster.nodes):
             return every
         return {
@@ -52,18 +52,22 @@ class VirtualCluster:
         }
 
     @property
-    def away(self) -> list[NodeId]:
-        return [name for name in self._layout.seats[self.tenant] if name not in self.seats]
+    def away_nodes(self) -> list[NodeId]:
+        return [
+            name
+            for name in self._layout.machines_by_name[self.tenant]
+            if name not in self.machines_by_name
+        ]
 
     @cached_property
     def cluster(self) -> Cluster:
         """The machines that a policy is shown."""
         return Cluster(
-            tuple(self._machine(name, seat) for name, seat in self.seats.items()),
+            tuple(self._machine(name, seat) for name, seat in self.machines_by_name.items()),
             f"{self.view.cluster.name}/{self.tenant}",
         )
 
-    def show(self, rows: Bools, blocked: Mapping[int, int], memory: object) -> View:
+    def tenant_view(self, rows: Bools, blocked: Mapping[int, int], memory: object) -> View:
         """The tenant's jobs on its machines; `blocked` devices are held by who is not shown."""
         table = self.view.table.pick(rows)
         free = Capacity(self.cluster)
@@ -71,7 +75,7 @@ class VirtualCluster:
             if on is not None:
                 table.allocations[row] = inside = self._inside(on, free)
                 free.take(inside)
-        for name in self.seats if blocked else ():
+        for name in self.machines_by_name if blocked else ():
             self._block(name, blocked, free)
         free.commit()
         return replace(self.view, table=table, cluster=self.cluster, free=free, memory=memory)
@@ -81,7 +85,7 @@ class VirtualCluster:
         used: dict[str, Owned] = {}
         for to in plan.changes.values():
             for part in () if to is None else to.slices:
-                cell = self.seats[part.node].cell
+                cell = self.machines_by_name[part.node].cell
                 used[cell.name] = cell
         return list(used.values())
 
@@ -126,7 +130,7 @@ class VirtualCluster:
         )
 
     def _block(self, name: NodeId, blocked: Mapping[int, int], free: Capacity) -> None:
-        seat = self.seats[name]
+        seat = self.machines_by_name[name]
         if seat.cell.name not in self.bindings.bound:
             return
         node, first = self._real(seat)
@@ -170,7 +174,7 @@ class VirtualCluster:
         host: defaultdict[NodeId, list[float]] = defaultdict(lambda: [0.0, 0.0])
         usual = True
         for part in on.slices:
-            node, first = self._real(self.seats[part.node])
+            node, first = self._real(self.machines_by_name[part.node])
             gpus[node] += [first + gpu for gpu in part.gpus]
             host[node][0] += part.cpus
             host[node][1] += part.mem_gb
@@ -218,7 +222,7 @@ class CellOccupancy:
             devices += [(chain, first + gpu) for gpu in part.gpus]
         return devices
 
-    def block(self, on: Allocation) -> None:
+    def hold_for_good(self, on: Allocation) -> None:
         """Count what a job holds as held for good."""
         for part in on.slices:
             node = self._view.cluster.index[part.node]
@@ -269,6 +273,6 @@ class CellOccupancy:
         for chain, machines in enumerate(self._layout.machines):
             here = next((index[NodeId(m[0])] for m in machines if m[0] in index), None)
             if here is not None:
-                cpus, mem_gb = self._layout.hosts[chain]
+                cpus, mem_gb = self._layout.least_host[chain]
                 hosts[chain] = replace(nodes[here], cpus=cpus, mem_gb=mem_gb)
         return hosts

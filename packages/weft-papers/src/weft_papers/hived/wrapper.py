@@ -194,11 +194,11 @@ class Hived(Wrapper):
         try:
             layout = lay_out(machines, self._rules())
             turn = HivedDecision(policy, view, layout, kept.inner, kept.asked, kept.told)
-            turn.settle(kept.bound, kept.last)
-            plan = turn.whole()
+            turn.bind_running(kept.bound, kept.last)
+            plan = turn.plan_all()
         finally:
             view.free.rollback(mark)
-        bound, last = turn.places()
+        bound, last = turn.bound_places()
         kept = HivedMemory({}, kept.told, machines, bound, last, turn.asked)
         return tell_news(view, replace(plan, memory=turn.memory), turn.reasons, kept)
 

@@ -20,5 +20,5 @@ class AuthorsIADeep(IADeep):
 
     def degrade(self, devices: SharedDevices, job: JobId, stretch: float) -> float:
         """The authors' degradation of a job that is so much slower than alone."""
-        known = devices.tunable(job)
+        known = devices.batch_sizes(job)
         return stretch if known is None else stretch * known.efficiency(devices.size(job)) ** 2

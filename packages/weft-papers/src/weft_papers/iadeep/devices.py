@@ -48,17 +48,17 @@ class SharedDevices:
         """Return the name of a device in memory."""
         return f"{self.view.cluster.nodes[device.node].id}/{device.gpu}"
 
-    def tunable(self, job: JobId) -> TunableBatch | None:
+    def batch_sizes(self, job: JobId) -> TunableBatch | None:
         """Return the batch sizes that a job may take."""
         return self.view.sharing().tunable(self.jobs[job])
 
     def size(self, job: JobId) -> int:
-        known, batch = self.tunable(job), self.batch[job]
+        known, batch = self.batch_sizes(job), self.batch[job]
         assert known is not None
         return known.init if batch is None else batch
 
     def mem_gb(self, job: JobId) -> float:
-        known = self.tunable(job)
+        known = self.batch_sizes(job)
         if known is not None:
             return known.mem_gb(self.size(job))
         return self.view.sharing().profile(self.jobs[job]).mem_gb
@@ -128,6 +128,6 @@ def shareable(job: Job) -> bool:
     return job.shareable and job.demand.gpus == 1 and job.demand.share == 1.0
 
 
-def of_types(jobs: Mapping[JobId, Job], names: list[JobId]) -> str:
+def types_key(jobs: Mapping[JobId, Job], names: list[JobId]) -> str:
     """The kinds of jobs on a device, as the table of past co-locations knows them."""
     return "+".join(sorted(jobs[name].model or program_of(jobs[name]) for name in names))

@@ -37,7 +37,7 @@ from weft.core.plan.view import View
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.share.memory_order import order_memory
-from weft_papers.iadeep.devices import Device, SharedDevices, of_types, shareable
+from weft_papers.iadeep.devices import Device, SharedDevices, shareable, types_key
 from weft_papers.iadeep.tuning import DeviceTuner, TuningSession, interference
 
 EPS = 1e-6
@@ -162,13 +162,15 @@ class _TuningState:
                 self.sessions[key] = self._session(device, until)
                 continue
             for job in self._tunable(device):
-                known = self._devices.tunable(job)
+                known = self._devices.batch_sizes(job)
                 assert known is not None
                 self._devices.set(job, known.init, device)
 
     def _tunable(self, device: Device) -> list[JobId]:
         """Residents of which it is known what another batch needs."""
-        return [job for job in self._devices.on[device] if self._devices.tunable(job) is not None]
+        return [
+            job for job in self._devices.on[device] if self._devices.batch_sizes(job) is not None
+        ]
 
     def _session(self, device: Device, until: float) -> TuningSession:
         """The first measurement of a group, as it is."""
@@ -189,11 +191,11 @@ class _TuningState:
             return
         if not session.values:
             session = self._session(device, session.until)  # real jobs had told nothing before
-            kinds = of_types(self._devices.jobs, self._devices.on[device])
+            kinds = types_key(self._devices.jobs, self._devices.on[device])
             self.records[kinds] = interference(list(stretches.values()))
-        updated = session.told(self._objective(stretches))
+        updated = session.with_result(self._objective(stretches))
         onward = (
-            self._tuner.onward(updated, *self._limits(device, updated), now)
+            self._tuner.next_session(updated, *self._limits(device, updated), now)
             if updated.jobs
             else None
         )
@@ -228,7 +230,7 @@ class _TuningState:
         self, device: Device, session: TuningSession
     ) -> tuple[Mapping[JobId, TunableBatch], Mapping[JobId, int | None], float]:
         devices = self._devices
-        tunables = {job: devices.tunable(job) for job in session.jobs}
+        tunables = {job: devices.batch_sizes(job) for job in session.jobs}
         known = {job: tunable for job, tunable in tunables.items() if tunable is not None}
         ranges = {job: devices.jobs[job].batch for job in session.jobs}
         most = {job: None if r is None else r.max for job, r in ranges.items()}
@@ -333,7 +335,7 @@ def predict(
 ) -> float:
     """Interference of a group: as recorded of the same kinds of jobs, else by the model."""
     everybody = {**{job: devices.jobs[job] for job in there}, new.id: new}
-    recorded = records.get(of_types(everybody, list(everybody)))
+    recorded = records.get(types_key(everybody, list(everybody)))
     if recorded is not None:
         return recorded
     jobs = list(everybody.values())

@@ -34,7 +34,7 @@ def interference(stretches: Sequence[float]) -> float:
     return sum(stretch - 1.0 for stretch in stretches)
 
 
-def axis(batch: int, most: int | None = None) -> list[int]:
+def sizes_to_search(batch: int, most: int | None = None) -> list[int]:
     """Batch sizes to search for a job that was submitted with `batch`, at most `most`."""
     low = max(int(batch // 1.5) // 2 * 2, 1)
     step = max((2 * batch - low) // PARTS, 1)
@@ -73,7 +73,7 @@ class TuningSession:
         gain = 1.0 - min(self.values) / self.values[0]
         return f"{gain:.0%} less degradation than at first"
 
-    def told(self, value: float) -> TuningSession:
+    def with_result(self, value: float) -> TuningSession:
         """Return the session with the result of the point that was asked."""
         return replace(self, points=(*self.points, self.asked), values=(*self.values, value))
 
@@ -87,7 +87,7 @@ class DeviceTuner:
     probe_s: float
     gain: float = 0.01
 
-    def onward(
+    def next_session(
         self,
         session: TuningSession,
         known: Mapping[JobId, TunableBatch],
@@ -103,7 +103,7 @@ class DeviceTuner:
         if done or has_stalled(session.values, self.patience, self.gain):
             return None
         tuned = [known[job] for job in session.jobs]
-        axes = [axis(known[job].init, most[job]) for job in session.jobs]
+        axes = [sizes_to_search(known[job].init, most[job]) for job in session.jobs]
 
         def feasible(points: Floats) -> Bools:
             return fits(tuned, points, room_gb)

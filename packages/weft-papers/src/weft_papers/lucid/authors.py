@@ -9,7 +9,7 @@ import numpy as np
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft_papers.lucid.policy import EPS, Lucid
-from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.profiler_nodes import ProfilerNodes
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class AuthorsLucid(Lucid):
     def _measured(self, view: View) -> Bools:
         return np.ones(len(view.table), dtype=bool)
 
-    def _unprofiled(self, view: View, corner: Corner, waiting: list[int]) -> list[int]:
+    def _unprofiled(self, view: View, corner: ProfilerNodes, waiting: list[int]) -> list[int]:
         left = view.remaining()
-        return [row for row in waiting if corner.takes(row) and left[row] <= self.limit_s + EPS]
+        return [
+            row for row in waiting if corner.may_profile(row) and left[row] <= self.limit_s + EPS
+        ]

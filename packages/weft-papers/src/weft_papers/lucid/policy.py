@@ -48,7 +48,7 @@ from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.share.memory_order import doublings_left, order_memory
 from weft.plural import say_gpus
-from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.profiler_nodes import ProfilerNodes
 from weft_papers.lucid.queue import Main
 
 # How busy the cluster will be: packing pays only when jobs queue.
@@ -57,7 +57,7 @@ BIN_S = 600.0
 BINS = 5
 
 
-def busy(bins: Sequence[float], quiet: float) -> bool:
+def keeps_packing(bins: Sequence[float], quiet: float) -> bool:
     """Return true if the mean of some bins of submissions is above `quiet`: packing goes on."""
     return sum(bins) / len(bins) > quiet
 
@@ -70,7 +70,7 @@ class Arrivals:
     first: float | None = None
     seen: float = 0.0
 
-    def then(self, submitted: Sequence[float], now: float, seen: float) -> Arrivals:
+    def with_submissions(self, submitted: Sequence[float], now: float, seen: float) -> Arrivals:
         """Return the arrivals after some more submissions."""
         first = self.first
         if first is None and submitted:
@@ -79,7 +79,7 @@ class Arrivals:
         recent = tuple(at for at in (*self.recent, *submitted) if at > since)
         return Arrivals(recent, first, seen)
 
-    def bins(self, now: float) -> list[float]:
+    def recent_bins(self, now: float) -> list[float]:
         """Submissions in each of the last bins, latest first; fewer while the log is young."""
         age = 0.0 if self.first is None else now - self.first
         counts = [0.0] * min(BINS, max(1, ceil(age / BIN_S)))
@@ -151,7 +151,9 @@ class Lucid:
         kept = recall(view, LucidMemory)
         arrivals = _count(view, kept.arrivals)
         left = view.remaining()
-        corner = Corner(view, self.corner, self.factor * self.corner, self.limit_s, kept.corner)
+        corner = ProfilerNodes(
+            view, self.corner, self.factor * self.corner, self.limit_s, kept.corner
+        )
         waiting = corner.release()
         newcomers = self._unprofiled(view, corner, waiting)
         corner.admit(newcomers)
@@ -159,11 +161,12 @@ class Lucid:
         corner.close()
         draft = Main(view, left * view.table.gpus, self._measured(view), kept.started, corner)
         on = self.packing == "on" or (
-            self.packing == "auto" and busy(arrivals.bins(view.now), self._quiet(view))
+            self.packing == "auto"
+            and keeps_packing(arrivals.recent_bins(view.now), self._quiet(view))
         )
         draft.run(main, packing=on)
         patience = [view.job(r).submitted + self.patience for r in newcomers if r not in corner]
-        wakes = [at for at in (*corner.ends(), *patience) if at > view.now]
+        wakes = [at for at in (*corner.next_end(), *patience) if at > view.now]
         changes = {**corner.changes, **draft.changes}
         memory = LucidMemory(arrivals, corner.since, draft.started)
         wake_at, order = min(wakes, default=None), order_memory(view, changes, doublings_left)
@@ -176,9 +179,9 @@ class Lucid:
         """Rows whose use of a device is known."""
         return np.asarray((view.ran() >= self.limit_s - EPS) | _watched(view))
 
-    def _unprofiled(self, view: View, corner: Corner, waiting: list[int]) -> list[int]:
+    def _unprofiled(self, view: View, corner: ProfilerNodes, waiting: list[int]) -> list[int]:
         """Rows that go through the corner first."""
-        rows = [row for row in waiting if corner.takes(row)]
+        rows = [row for row in waiting if corner.may_profile(row)]
         known = self._measured(view)
         fresh = [row for row in rows if not known[row]]
         return [r for r in fresh if view.now < view.job(r).submitted + self.patience]
@@ -198,4 +201,4 @@ def _count(view: View, arrivals: Arrivals) -> Arrivals:
     seq = view.table.seq
     new = view.table.submitted[seq >= arrivals.seen]
     seen = float(seq[-1]) + 1.0 if len(seq) else arrivals.seen
-    return arrivals.then([float(at) for at in new], view.now, max(seen, arrivals.seen))
+    return arrivals.with_submissions([float(at) for at in new], view.now, max(seen, arrivals.seen))

@@ -11,7 +11,7 @@ FEWEST = 4  # smaller clusters cannot spare a node
 EPS = 1e-6
 
 
-class Corner:
+class ProfilerNodes:
     """The corner during one decision: which jobs leave it, which enter, until when they stay."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Corner:
             waiting.append(self._view.table.row(job))
         return sorted(waiting)
 
-    def takes(self, row: int) -> bool:
+    def may_profile(self, row: int) -> bool:
         """Return true if a job may be profiled at all."""
         job = self._view.job(row)
         nodes = [self._view.cluster.nodes[node] for node in self._nodes]
@@ -83,7 +83,7 @@ class Corner:
             if free.on(node):
                 free.take(Allocation((free.slice(node, free.on(node)),)))
 
-    def ends(self) -> Iterator[float]:
+    def next_end(self) -> Iterator[float]:
         """Yield when each job inside reaches the profiling limit."""
         return (at + self._limit_s for at in self.since.values())
 

@@ -53,7 +53,7 @@ RUNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PackedTimes:
     """Hours from submission to end and to the first start, of every job of all clusters."""
 
     completion: Floats
@@ -114,7 +114,9 @@ def trace_of(rows: list[dict[str, str]], cluster: str, column: str) -> Trace:
     return Trace(f"surrogate {cluster}", tuple(jobs))
 
 
-def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: DevicePairs) -> Times:
+def simulate(
+    rows: list[dict[str, str]], policy: str, column: str, pairs: DevicePairs
+) -> PackedTimes:
     """Both virtual clusters under a policy."""
     completion, queueing = [], []
     for cluster, text in CLUSTERS.items():
@@ -130,7 +132,7 @@ def simulate(rows: list[dict[str, str]], policy: str, column: str, pairs: Device
         submitted = np.array([job.submitted for job, _ in trace])
         completion.append(physics.ended_at - submitted)
         queueing.append(completion[-1] - physics.ran_s)
-    return Times(np.concatenate(completion) / 3600, np.concatenate(queueing) / 3600)
+    return PackedTimes(np.concatenate(completion) / 3600, np.concatenate(queueing) / 3600)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from weft.core.state.cells import Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
-from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.profiler_nodes import ProfilerNodes
 
 # Sharing scores: how much a job suffers and disturbs beside another on its devices.
 # The thresholds are our own fit of a small decision tree to the authors' solo measurements
@@ -42,7 +42,7 @@ class Main:
         service: Floats,
         measured: Bools,
         started: dict[JobId, float],
-        corner: Corner,
+        corner: ProfilerNodes,
         place: Placer = consolidate,
     ) -> None:
         self.view = view

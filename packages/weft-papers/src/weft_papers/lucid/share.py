@@ -12,7 +12,7 @@ from weft.frozen import frozen
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 from weft.pieces.share.memory_order import doublings_left, order_memory
-from weft_papers.lucid.profiler_nodes import Corner
+from weft_papers.lucid.profiler_nodes import ProfilerNodes
 from weft_papers.lucid.queue import Main
 
 
@@ -33,7 +33,7 @@ class LucidPairs:
 
     def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
         """Beside a running job if there is one that gets on with it, else alone."""
-        nowhere = Corner(view, 0, 0, 1.0, {})  # no job is profiled first
+        nowhere = ProfilerNodes(view, 0, 0, 1.0, {})  # no job is profiled first
         measured = np.ones(len(view.table), dtype=bool)
         draft = Main(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
         waiting = ranking.rows[view.waiting()[ranking.rows]].tolist()

@@ -46,8 +46,8 @@ from weft_papers.lyra.workers import (
     believed_speeds,
     choose_extra,
     count_of,
+    devices_by_node,
     join,
-    parts_of,
     place_base,
     place_flexible,
     split,
@@ -131,7 +131,7 @@ class Allocator:
             if view.job(row).demand.share < 1.0:
                 self._shared[row] = on
             else:
-                self._held[row] = parts_of(on, view.cluster)
+                self._held[row] = devices_by_node(on, view.cluster)
         self._seconds = _seconds_at_base(view) if estimates else np.ones(len(view.table))
         self._in_order = not estimates
         self._firm = ~view.preemptible()
@@ -307,7 +307,7 @@ class Allocator:
             if parts is None:
                 if on is not None:
                     changes[view.job(row).id] = None
-            elif on is None or parts_of(on, view.cluster) != parts:
+            elif on is None or devices_by_node(on, view.cluster) != parts:
                 changes[view.job(row).id] = allocation_of(parts, self._free)
         return Plan(changes)
 

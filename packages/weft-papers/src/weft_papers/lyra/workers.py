@@ -19,7 +19,7 @@ from weft.solve.multiple_choice import choose
 Parts = dict[int, int]  # node to a bit mask of its devices
 
 
-def parts_of(on: Allocation, cluster: Cluster) -> Parts:
+def devices_by_node(on: Allocation, cluster: Cluster) -> Parts:
     """Return the devices of an allocation by node, as bits."""
     return {cluster.index[part.node]: sum(1 << gpu for gpu in part.gpus) for part in on.slices}
 

@@ -17,7 +17,7 @@ from weft.pieces.place.gangs import Placer
 from weft_papers.muri.merge import Bucket, MergedGroup
 
 
-class Types:
+class JobTypes:
     """Jobs that use a device alike, by number: their profile, and one of them."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Types:
         self.samples: list[Job] = []
         self._numbers: dict[Profile, int] = {}
 
-    def number(self, job: Job, profile: Profile) -> int:
+    def type_number(self, job: Job, profile: Profile) -> int:
         """The number of the jobs like `job`."""
         if profile not in self._numbers:
             self._numbers[profile] = len(self.profiles)
@@ -43,7 +43,7 @@ class Admission:
 
     def __init__(self, queue: MuriQueue) -> None:
         self._queue = queue
-        self.types = Types()
+        self.types = JobTypes()
 
     def admit(self) -> list[Bucket]:
         """Take `size` jobs of a GPU count for every place that one of them finds."""
@@ -52,7 +52,7 @@ class Admission:
         for row in queue.order:
             lines.setdefault(self._alike(int(row)), []).append(int(row))
         buckets = {
-            key: Bucket(queue.job(line[0]).demand.gpus, queue.most(line[0]))
+            key: Bucket(queue.job(line[0]).demand.gpus, queue.most_on_device(line[0]))
             for key, line in lines.items()
         }
         used: set[int] = set()
@@ -67,7 +67,7 @@ class Admission:
                 continue
             queue.free.take(on)
             start = len(buckets[key].groups)
-            for member in lines[key][start : start + queue.most(row)]:
+            for member in lines[key][start : start + queue.most_on_device(row)]:
                 buckets[key].groups.append(MergedGroup([member], [self._type(member)]))
                 used.add(member)
         queue.free.rollback(queue.emptied)
@@ -77,11 +77,11 @@ class Admission:
         """Jobs that may share devices: as many, of the same kinds."""
         demand = self._queue.job(row).demand
         whole = demand.share >= 1.0
-        return demand.gpus, demand.kinds, self._queue.most(row) if whole else demand.share
+        return demand.gpus, demand.kinds, self._queue.most_on_device(row) if whole else demand.share
 
     def _type(self, row: int) -> int:
         job = self._queue.job(row)
-        return self.types.number(job, self._queue.view.sharing().profile(job))
+        return self.types.type_number(job, self._queue.view.sharing().profile(job))
 
 
 # The jobs that one decision may move, in order, on a cluster that they have left.
@@ -108,7 +108,7 @@ class MuriQueue:
         """The job of a row."""
         return self.view.job(row)
 
-    def most(self, row: int) -> int:
+    def most_on_device(self, row: int) -> int:
         """Most jobs on a device; one where a job asked for a part of it or does not share."""
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
@@ -119,4 +119,4 @@ class Admitted(NamedTuple):
 
     queue: MuriQueue
     discipline: Discipline
-    types: Types
+    types: JobTypes

@@ -22,7 +22,7 @@ class MergedGroup:
     profiles: list[int]
 
     @property
-    def mix(self) -> Mix:
+    def sorted_profiles(self) -> Mix:
         """The profiles of its members in sorted order: all that matters for speed."""
         return tuple(sorted(self.profiles))
 
@@ -80,7 +80,7 @@ def _match(
     groups: Sequence[MergedGroup], most: int, weight: Weight
 ) -> list[tuple[MergedGroup, MergedGroup | None]]:
     """Pairs and singles, in the order in which the later of a pair stands."""
-    mixes = [group.mix for group in groups]
+    mixes = [group.sorted_profiles for group in groups]
     names = list(dict.fromkeys(mixes))
     number = {mix: i for i, mix in enumerate(names)}
     waiting: list[list[int]] = [[] for _ in names]

@@ -219,7 +219,7 @@ class Placement:
             held = self._view.allocation(row)
             if held is None:
                 continue
-            whole = held if self._queue.most(row) == 1 else self._whole(held, 1)
+            whole = held if self._queue.most_on_device(row) == 1 else self._whole(held, 1)
             if self._free.fits(whole):
                 return whole
         return None

@@ -18,7 +18,7 @@ from weft.core.model.job import JobId
 from weft.core.plan.about import About, Assumes
 from weft.core.state.cells import Floats
 from weft.core.state.table import Rows
-from weft_papers.pollux.genetic import CUT, RESET, THIN, Counts, Matrix, repair, totals
+from weft_papers.pollux.genetic import CUT, RESET, THIN, Counts, Matrix, count_replicas, repair
 from weft_papers.pollux.machines import MachineParts
 from weft_papers.pollux.policy import Pollux, PolluxMemory
 
@@ -86,7 +86,7 @@ class Bred:
     mark: Floats
     far: Floats
 
-    def take(self, which: Rows) -> Bred:
+    def select(self, which: Rows) -> Bred:
         return Bred(
             self.states.take(which, axis=1), self.goals[:, which], self.mark[which], self.far[which]
         )
@@ -103,17 +103,17 @@ def search(
 ) -> Bred:
     """The states that nothing beats after that many generations, the seeds being the first."""
     bred = _measure(matrix, repair(matrix, seeds.copy(), rng), goals_of)
-    bred = _survive(bred.take(_new(bred.mark, bred.mark[:0])), population, rng)
+    bred = _survive(bred.select(_new(bred.mark, bred.mark[:0])), population, rng)
     for _ in range(generations - 1):
         children = _children(matrix, bred, population, rng, goals_of)
         if not len(children.mark):
             break
         bred = _survive(_join(bred, children), population, rng)
-    return bred.take(np.flatnonzero(fronts(bred.goals) == 0))
+    return bred.select(np.flatnonzero(fronts(bred.goals) == 0))
 
 
 def _measure(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
-    worth, mark = matrix.rows(states)
+    worth, mark = matrix.score_rows(states)
     goals = goals_of(states, worth.sum(axis=0))
     return Bred(states, goals, mark, np.zeros(len(mark)))
 
@@ -138,14 +138,14 @@ def _survive(bred: Bred, count: int, rng: np.random.Generator) -> Bred:
     rank = fronts(bred.goals)
     far = compute_crowding(bred.goals, rank)
     order = np.lexsort((rng.random(len(rank)), -far, rank))[:count]
-    return Bred(bred.states, bred.goals, bred.mark, far).take(order)
+    return Bred(bred.states, bred.goals, bred.mark, far).select(order)
 
 
 def _children(
     matrix: Matrix, parents: Bred, count: int, rng: np.random.Generator, goals_of: GoalsOf
 ) -> Bred:
     """`count` new states, or as many as could be bred."""
-    children = parents.take(np.arange(0))
+    children = parents.select(np.arange(0))
     for _ in range(BROODS):
         missing = count - len(children.mark)
         if not missing:
@@ -154,7 +154,7 @@ def _children(
         brood = repair(matrix, _mutate(matrix, bred, rng), rng)
         new = _measure(matrix, brood, goals_of)
         known = np.concatenate([parents.mark, children.mark])
-        children = _join(children, new.take(_new(new.mark, known)[:missing]))
+        children = _join(children, new.select(_new(new.mark, known)[:missing]))
     return children
 
 
@@ -207,7 +207,7 @@ def _mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
 
 def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
     """The average part of ideal scaling on the nodes in use, of each of jobs x states x nodes."""
-    total = totals(states).astype(np.intp)
+    total = count_replicas(states).astype(np.intp)
     spread = (np.count_nonzero(states, axis=2) > 1).astype(np.intp)
     speed = values[np.arange(len(states))[:, None], spread, total].sum(axis=0)
     active = (states.sum(axis=0) > 0) @ capacity

@@ -73,15 +73,15 @@ class Matrix:
         sizes = np.arange(self.worth.shape[3])
         fits = (sizes >= self.least[:, None]) & (sizes <= self.most[:, None]) | (sizes == 0)
         moved = np.where(fits[:, None], self.worth[:, 1], -np.inf).max(axis=(1, 2))
-        stay = self.rows(self.held[:, None])[0][:, 0]
+        stay = self.score_rows(self.held[:, None])[0][:, 0]
         return float(np.where(self.pinned, stay, np.maximum(stay, moved)).sum())
 
-    def rows(self, states: Counts) -> tuple[Floats, Floats]:
+    def score_rows(self, states: Counts) -> tuple[Floats, Floats]:
         """Return the worth of each row, jobs x states, and a number that tells states apart."""
         _, changes, places, sizes = self.worth.shape
         sums = _multiply(states, self.marks)
         moved = (sums != _multiply(self.held, self.marks)[:, None]).any(axis=2)
-        spread = totals((states > 0).astype(np.float32)) > 1
+        spread = count_replicas((states > 0).astype(np.float32)) > 1
         index = np.arange(len(states))[:, None] * changes + moved
         index = (index * places + spread) * sizes + sums[:, :, 0].astype(np.intp)
         mark = (sums[:, :, 1] * self.weights[:, :1] + sums[:, :, 2] * self.weights[:, 1:]).sum(
@@ -90,7 +90,7 @@ class Matrix:
         return self.worth.reshape(-1).take(index), mark
 
 
-def totals(states: Counts) -> Counts:
+def count_replicas(states: Counts) -> Counts:
     """Jobs x states: replicas."""
     return _multiply(states, np.ones(states.shape[2], dtype=np.float32))
 
@@ -141,7 +141,7 @@ def evolve(
     for _ in range(generations):
         if waited >= patience or best >= matrix.bound - 1e-12 * abs(matrix.bound):
             break
-        children = mutate(matrix, cross(matrix, fittest.states, population, rng), rng)
+        children = mutate(matrix, cross_over(matrix, fittest.states, population, rng), rng)
         new = measure(matrix, repair(matrix, children, rng))
         waited = waited + 1 if new.score.max() <= best else 0
         best = max(best, new.score.max())
@@ -151,11 +151,11 @@ def evolve(
 
 def measure(matrix: Matrix, states: Counts) -> Population:
     """States with what they are worth."""
-    worth, mark = matrix.rows(states)
+    worth, mark = matrix.score_rows(states)
     return Population(states, worth.sum(axis=0), mark)
 
 
-def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:
+def cross_over(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:
     """Children of the winners of small tournaments; some rows go back to what is held.
 
     States come best first: the earlier of two wins.
@@ -207,7 +207,7 @@ def repair(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     _part_spread_jobs(matrix, states)
     _cap_rows(matrix, states, rng)
     _fit_nodes(matrix, states)
-    total = totals(states)
+    total = count_replicas(states)
     job, state = np.nonzero((total < matrix.least[:, None]) & (total > 0))
     states[job, state] = 0
     return states
@@ -216,7 +216,7 @@ def repair(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
 def _part_spread_jobs(matrix: Matrix, states: Counts) -> None:
     """At most one job that spans nodes on any node: the first keeps it."""
     on = (states > 0).astype(np.float32)
-    on *= (totals(on) > 1)[:, :, None]
+    on *= (count_replicas(on) > 1)[:, :, None]
     state, node = np.nonzero(on.sum(axis=0) > 1)
     if len(state):
         later = on[:, state, node] > 0
@@ -230,11 +230,11 @@ def _part_spread_jobs(matrix: Matrix, states: Counts) -> None:
 
 def _cap_rows(matrix: Matrix, states: Counts, rng: np.random.Generator) -> None:
     """No more replicas and nodes than a job may have; nodes lose theirs in random order."""
-    job, state = np.nonzero(totals(states) > matrix.most[:, None])
+    job, state = np.nonzero(count_replicas(states) > matrix.most[:, None])
     if len(job):
         _cut(states, job, state, matrix.most[job], rng)
     if states.shape[2] > matrix.nodes:
-        job, state = np.nonzero(totals((states > 0).astype(np.float32)) > matrix.nodes)
+        job, state = np.nonzero(count_replicas((states > 0).astype(np.float32)) > matrix.nodes)
         states[job, state] *= (states[job, state] > 0).cumsum(axis=1) <= matrix.nodes
 
 

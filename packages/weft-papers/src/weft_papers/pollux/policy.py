@@ -108,7 +108,9 @@ def restart_factor(age: Floats, restarts: Floats, seconds: float = RESTART_S) ->
     return np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
 
 
-def worth(values: Floats, factor: Floats, scale: float, p: float, tie: float = TIE) -> Floats:
+def power_mean_terms(
+    values: Floats, factor: Floats, scale: float, p: float, tie: float = TIE
+) -> Floats:
     """Return what each row adds to the power mean with exponent `p`, kept and changed.
 
     Between states of equal fitness the faster counts for a little more: a job of age 0 is
@@ -252,7 +254,7 @@ class Pollux:
             np.where(pinned, held.sum(axis=1), known.most)[order],
             machines.allowed(view)[order],
             pinned[order],
-            worth(known.values, factor, scale, self.p, self._tie)[order],
+            power_mean_terms(known.values, factor, scale, self.p, self._tie)[order],
             max(self.max_nodes, int(known.least.max())),
             clear=self._clear,
         )

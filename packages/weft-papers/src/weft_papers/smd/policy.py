@@ -192,7 +192,7 @@ class RowSize(NamedTuple):
     tasks: Tasks | None
 
 
-class Open(NamedTuple):
+class OpenCapacity(NamedTuple):
     """A waiting job of workers and servers."""
 
     row: int
@@ -242,9 +242,9 @@ def offers_of(view: View, ladder: SizeSearch) -> JobOffers:
     )
 
 
-def _waiting(view: View) -> tuple[list[Open], list[int]]:
+def _waiting(view: View) -> tuple[list[OpenCapacity], list[int]]:
     """Rows that hold nothing, those with servers apart."""
-    served: list[Open] = []
+    served: list[OpenCapacity] = []
     plain: list[int] = []
     for row in np.flatnonzero(view.waiting()).tolist():
         job = view.job(row)
@@ -253,11 +253,13 @@ def _waiting(view: View) -> tuple[list[Open], list[int]]:
         if tasks is None or ratios is None:
             plain.append(row)
         else:
-            served.append(Open(row, tasks, Ratios(*ratios)))
+            served.append(OpenCapacity(row, tasks, Ratios(*ratios)))
     return served, plain
 
 
-def _served(view: View, jobs: list[Open], ladder: SizeSearch) -> list[tuple[RowSize, float]]:
+def _served(
+    view: View, jobs: list[OpenCapacity], ladder: SizeSearch
+) -> list[tuple[RowSize, float]]:
     if not jobs:
         return []
     total = np.max([_capacity(view, kind) for kind in view.cluster.kinds], axis=0)
@@ -292,7 +294,7 @@ def _served(view: View, jobs: list[Open], ladder: SizeSearch) -> list[tuple[RowS
     return offers
 
 
-def _beside(view: View, kind: str, jobs: list[Open], node_gbps: float) -> Floats:
+def _beside(view: View, kind: str, jobs: list[OpenCapacity], node_gbps: float) -> Floats:
     """For each job, the most servers that a node of a kind has room for beside one worker."""
     nodes = [node for node in view.cluster.nodes if node.kind == kind]
     room = np.array([[node.gpus, node.cpus, node.mem_gb, node_gbps] for node in nodes]).max(axis=0)
@@ -304,7 +306,7 @@ def _beside(view: View, kind: str, jobs: list[Open], node_gbps: float) -> Floats
     return np.asarray(np.floor(np.maximum(most, 0.0) + 1e-9))
 
 
-def _left(view: View, job: Open) -> float:
+def _left(view: View, job: OpenCapacity) -> float:
     """The part of its updates that a job still has to make: all, unless it was stopped before."""
     assert view.training is not None
     steps = view.training.steps_left(view.job(job.row))

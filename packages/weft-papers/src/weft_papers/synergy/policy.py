@@ -45,7 +45,7 @@ from weft_papers.synergy.servers import (
     ServerPoint,
     SynergyServer,
 )
-from weft_papers.synergy.tune import fill, greedy, proportional, squeeze_in, tune
+from weft_papers.synergy.tune import greedy, proportional, redistribute, squeeze_in, tune
 
 # ---- OPT: the best host parts on one large server, then a placement of them on the real ones
 #
@@ -57,7 +57,7 @@ from weft_papers.synergy.tune import fill, greedy, proportional, squeeze_in, tun
 STAY = 1.0  # worth of staying on a server, where the placement is free to choose
 
 
-def optimal(allotment: Allotment) -> None:
+def solve_optimal(allotment: Allotment) -> None:
     """Grant every job its part of the best plan, as far as it can be placed."""
     points = super_server(allotment)
     placed = _place(allotment, points)
@@ -80,7 +80,7 @@ def super_server(allotment: Allotment) -> dict[int, ServerPoint]:
         alike.setdefault((want.table, want.gpus), []).append(number)
     groups = list(alike.values())
     columns = [
-        (g, point) for g, group in enumerate(groups) for point in allotment.choices(group[0])
+        (g, point) for g, group in enumerate(groups) for point in allotment.useful_points(group[0])
     ]
     gpus = np.array([allotment.wants[groups[g][0]].gpus for g, _ in columns], dtype=float)
     cost = np.array([point.speed for _, point in columns])
@@ -154,7 +154,7 @@ def _program(
 # ---- Synergy
 
 
-MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
+MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": solve_optimal}
 WHERE = classify(
     Objective.COMPLETION_TIME | Objective.THROUGHPUT,
     NeededKnowledge.MODELS | NeededKnowledge.PROFILES,
@@ -204,7 +204,7 @@ class Synergy:
                 floor = _ServerDevices(view, kind, rows, stay=self.stay)
                 MECHANISMS[self.mechanism](floor.allotment)
                 if self.fill:
-                    fill(floor.allotment)
+                    redistribute(floor.allotment)
                 wanted |= floor.allocations()
         return Plan.target(view, wanted)
 

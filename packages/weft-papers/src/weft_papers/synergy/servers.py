@@ -102,7 +102,7 @@ class Allotment:
                 return point.cpus, point.mem_gb
         return self.fair
 
-    def choices(self, number: int) -> list[ServerPoint]:
+    def useful_points(self, number: int) -> list[ServerPoint]:
         """Useful points at which a job is no slower than at the share in proportion."""
         fair = ServerPoint(*self.fair, self.speed(number, *self.fair))
         table = self.wants[number].table

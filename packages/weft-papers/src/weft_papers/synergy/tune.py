@@ -52,7 +52,7 @@ def squeeze_in(allotment: Allotment, number: int, wanted: tuple[float, float]) -
         _revert(allotment, _first_to_give(allotment, server))
 
 
-def fill(allotment: Allotment) -> None:
+def redistribute(allotment: Allotment) -> None:
     """Hand out the cores and memory of every server again, by what the next bit of it adds.
 
     Each job starts from the least that is no slower than its share in proportion. Jobs on
@@ -71,7 +71,7 @@ def fill(allotment: Allotment) -> None:
 def _pour(allotment: Allotment, server: int, numbers: Iterable[int]) -> float:
     """Sum of speeds once a server is poured out over its jobs."""
     standing: dict[int, ServerPoint] = {}
-    choices = {number: allotment.choices(number) for number in numbers}
+    choices = {number: allotment.useful_points(number) for number in numbers}
     for number, points in choices.items():
         standing[number] = min(points, key=lambda p: _cost(allotment, p))
         _put(allotment, number, standing[number])

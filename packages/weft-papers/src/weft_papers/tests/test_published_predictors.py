@@ -17,7 +17,7 @@ from weft.core.spec.registry import build
 from weft.core.state.cells import Column
 from weft.core.state.table import JobTable
 from weft.predict.alike.predictor import failure_chance
-from weft.predict.calibration import adapt, pinball
+from weft.predict.calibration import next_outside_share, pinball
 from weft_papers.pai.group import PaiGroup, _mean, fit_groups
 from weft_papers.pai.history import PaiHistory
 from weft_papers.qssf.cart import Leaf, Split, follow, grow
@@ -152,7 +152,7 @@ def test_scores_by_the_book() -> None:
 
     alpha, scores = 0.2, []
     for missed in (True, False, False, True, True):
-        alpha = adapt(alpha, missed, 0.05)
+        alpha = next_outside_share(alpha, missed, 0.05)
         scores.append(round(alpha, 6))
     assert scores == [0.16, 0.17, 0.18, 0.14, 0.10]
 

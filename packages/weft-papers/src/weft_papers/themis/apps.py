@@ -22,7 +22,7 @@ class AppJob:
     holds: int = 0
 
     @property
-    def work(self) -> float:
+    def gpu_s_left(self) -> float:
         """GPU-seconds left."""
         return self.left_s * self.job.demand.gpus
 
@@ -50,7 +50,7 @@ class App:
     done: float = 0.0
 
     @property
-    def holds(self) -> int:
+    def held_gpus(self) -> int:
         """GPUs of all its jobs."""
         return sum([member.holds for member in self.members])
 
@@ -67,7 +67,7 @@ class App:
         """
         if gpus <= 0:
             return np.inf
-        left = sum([member.work for member in self.members])
+        left = sum([member.gpu_s_left for member in self.members])
         demand, longest = self.demand, self._longest()
         shared = now - self.arrived + slowdown * max(left / min(gpus, demand), longest)
         alone = (left + self.done) / max(min(cluster, demand), 1)
@@ -76,11 +76,11 @@ class App:
     def least_rho(self, cluster: int, now: float) -> float:
         """Return rho with what the app holds, or with its least gang if it holds nothing."""
         least = min([member.job.demand.min for member in self.members])
-        return self.rho(self.holds or least, cluster, now)
+        return self.rho(self.held_gpus or least, cluster, now)
 
     def _longest(self) -> float:
         """No job ends sooner than on all that it can use."""
-        return max([m.work / m.job.demand.max for m in self.members], default=0.0)
+        return max([m.gpu_s_left / m.job.demand.max for m in self.members], default=0.0)
 
     def bids(
         self, offer: int, cluster: int, now: float, node: int = 0, slowdown: float = 1.0
@@ -89,13 +89,13 @@ class App:
 
         More than a `node` has are slower by `slowdown`.
         """
-        sizes = {n: self.holds + n for n in self.useful(offer) if n}
+        sizes = {n: self.held_gpus + n for n in self.useful(offer) if n}
         return {
             n: 1.0 / self.rho(gpus, cluster, now, slowdown if gpus > node else 1.0)
             for n, gpus in sizes.items()
         }
 
-    def wants(self, offer: int) -> bool:
+    def can_use(self, offer: int) -> bool:
         """Return true if a job of it could run, or grow, on that many GPUs."""
         return any(member.more and member.more[0] <= offer for member in self.members)
 
@@ -135,7 +135,9 @@ def rank_apps(apps: Sequence[App], cluster: int, now: float) -> list[App]:
     Of equals the earlier comes first. By arrival alone the last holder, which is the oldest, would
     win again whenever its lease ends.
     """
-    return sorted(apps, key=lambda app: (app.holds > 0, -app.least_rho(cluster, now), app.arrived))
+    return sorted(
+        apps, key=lambda app: (app.held_gpus > 0, -app.least_rho(cluster, now), app.arrived)
+    )
 
 
 @frozen

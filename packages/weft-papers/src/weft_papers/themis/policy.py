@@ -115,7 +115,7 @@ class Themis:
         cluster = view.cluster.gpus
         ranked = rank_apps(apps, cluster, view.now)
         won = _place(view, self._auction(view, ranked), target, held)
-        leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
+        leftovers = [app for app in self._others(view, ranked) if app.can_use(cluster)]
         won |= _hand_out(view, leftovers, won, held)
         ends |= {job: lease for job in won if job not in target}
         target |= won
@@ -146,14 +146,14 @@ class Themis:
         if not ranked or not offer:
             return {}
         most = min(count_participants(len(ranked), self.f), offer)
-        bidders = list(islice((app for app in ranked if app.wants(offer)), most))
+        bidders = list(islice((app for app in ranked if app.can_use(offer)), most))
         node = max((machine.gpus for machine in view.cluster.nodes), default=0)
         bids = [app.bids(offer, cluster, now, node, self.spread) for app in bidders]
         sizes, parts = divide(offer, bids)
         given: dict[JobId, int] = {}
         for app, size, part in zip(bidders, sizes, parts, strict=True):
             if size:
-                given |= app.split(keep(size, part, app.useful(size)))
+                given |= app.split(useful_share(size, part, app.useful(size)))
         return given
 
     def _others(self, view: View, ranked: Sequence[App]) -> list[App]:
@@ -314,7 +314,7 @@ def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     return sizes, parts
 
 
-def keep(size: int, part: float, useful: Sequence[int]) -> int:
+def useful_share(size: int, part: float, useful: Sequence[int]) -> int:
     """Whole GPUs that a winner keeps: the largest useful number within its part, at least one."""
     within = [n for n in useful if 0 < n <= floor(part * size + TINY)]
     return max(within) if within else min((n for n in useful if 0 < n <= size), default=0)

@@ -60,7 +60,7 @@ class Gradients:
         self._ranks, self.every, self.measuring = ranks, 1, False
         self._before, self._few, self._norms, self._copied = None, None, None, None
 
-    def begin(self, step: int) -> None:
+    def begin_step(self, step: int) -> None:
         """A new step: decide whether to measure it."""
         self._step = step
         self.ready = None
@@ -122,7 +122,7 @@ class Gradients:
         """True if `take` has norms to return."""
         return self._norms is not None and self._step >= self._read_at
 
-    def take(self) -> Norms | None:
+    def take_norms(self) -> Norms | None:
         """Return the norms of the last measured step, once; the same step on every rank."""
         if self._norms is None or not self.found:
             return None

@@ -24,7 +24,7 @@ class SaveTimes:
         self._due_at = float("inf")
         self._asked = False
 
-    def begin(self) -> None:
+    def start_clock(self) -> None:
         """Training begins: checkpoints are due from now on."""
         self._due_at = self._clock() + self._pause_s
 

@@ -115,7 +115,7 @@ class PlannedRank:
         if self._whole is not None and self._live is not None:
             self.done = self._live.join(self, self._whole)
             self._whole = None
-        self._saves.begin()
+        self._saves.start_clock()
         with self._stop:
             while self.done < count:
                 yield self.done
@@ -179,7 +179,7 @@ class PlannedRank:
         try:
             divide_batch(read_layout(self._text, ranks), self._recipe.batch, 0)
         except TrainError as error:
-            live.refuse(str(error))
+            live.say_cannot_switch(str(error))
 
     def _change(self, *, give_up: bool) -> None:
         assert self._live is not None
@@ -190,7 +190,7 @@ class PlannedRank:
             return
         changed = self._live.switch(self, self._ended, self.done)
         if changed is None:
-            self._reports.leave("resized")
+            self._reports.send_last_word("resized")
             raise SystemExit(0)
         if changed:
             self._nodes = self._gang.nodes
@@ -281,8 +281,8 @@ class PlannedRank:
         self._gang.read_sum()
         self._save()
         self._gang.wait()
-        self._reports.leave("stopped")
-        self._gang.leave()
+        self._reports.send_last_word("stopped")
+        self._gang.release_groups()
         raise SystemExit(0)
 
     def _say_end(self, error: BaseException | None) -> None:
@@ -290,7 +290,7 @@ class PlannedRank:
             return
         self._reports.leave_after(error)
         if error is None:
-            self._gang.leave()
+            self._gang.release_groups()
 
 
 # ---- Checkpoints that every rank writes its part of, and that any plan can read

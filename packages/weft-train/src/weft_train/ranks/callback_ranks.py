@@ -58,7 +58,7 @@ class CallbackRanks:
         if self.can_change and self.gang.alone:
             self.gang.form_alone()
 
-    def refuse(self, why: str) -> None:
+    def refuse_live_change(self, why: str) -> None:
         """Let a stop and a start change the ranks, and say why."""
         self.can_change = False
         if self.gang.joining:
@@ -92,7 +92,7 @@ class CallbackRanks:
         if isinstance(message, GroupPlan) and (
             why := self._order.cannot_deal(len(message.members))
         ):
-            self._live.refuse(why)
+            self._live.say_cannot_switch(why)
 
     def agree(self, steps: int, stop: bool, save: bool) -> tuple[bool, bool]:
         """Return true where any rank was asked to stop, or wants to save; the same on all ranks."""
@@ -132,7 +132,7 @@ class CallbackRanks:
             self._switching = False
             changed = self._live.switch(self, self._ended, self._steps)
             if changed is None:
-                self._reports.leave("resized")
+                self._reports.send_last_word("resized")
                 raise SystemExit(0)
         if self.gang.epoch == self._epoch:
             return False

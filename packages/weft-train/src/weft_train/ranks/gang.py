@@ -162,7 +162,7 @@ class RankGang:
         if not self.alone:
             dist.barrier(group=self._control)
 
-    def settle(self) -> None:
+    def wait_for_sums(self) -> None:
         """Wait for all that ranks summed on GPUs; RuntimeError if a sum was broken off."""
         if self.device.type != "cuda":
             return
@@ -175,10 +175,10 @@ class RankGang:
         if self.data is not None or self._made:
             groups.abort(self.data or dist.group.WORLD)
 
-    def leave(self) -> None:
+    def release_groups(self) -> None:
         """Give the process group back, if it was made here."""
         if self.data is not None:
-            groups.end(self.data)
+            groups.end_group(self.data)
         elif self._made and dist.is_initialized():
             dist.destroy_process_group()
             self._made = False

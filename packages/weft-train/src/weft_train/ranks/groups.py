@@ -205,7 +205,7 @@ def abort(group: Any) -> None:
         backend.abort()
 
 
-def end(group: Any) -> None:
+def end_group(group: Any) -> None:
     """Close what a group has on its GPU, as all of its ranks do now."""
     for backend in _gpu_parts(group):
         backend.shutdown()

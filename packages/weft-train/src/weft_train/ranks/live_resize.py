@@ -163,7 +163,7 @@ class LiveResize:
             return False, False
         return self._formed is not None and not self._why, bool(self._why)
 
-    def refuse(self, why: str) -> None:
+    def say_cannot_switch(self, why: str) -> None:
         """Say that this rank cannot switch."""
         if self._plan is not None:
             self._why = self._why or why
@@ -253,7 +253,7 @@ class LiveResize:
         plan, formed = self._plan, self._formed
         assert plan is not None
         with no_collection():
-            self._gang.settle()
+            self._gang.wait_for_sums()
             why = self._why or self._send(plan, formed, job, ended)
             why = why or self._exchange(plan, formed)
             good = self._gang.vote(not why)
@@ -380,7 +380,7 @@ class LiveResize:
             except RuntimeError as error:
                 why = f"the state did not come: {_first_line(error)}"
         if formed is None or not message:
-            self._reports.leave("resized", why)
+            self._reports.send_last_word("resized", why)
             raise SystemExit(0)
         job.take_state(message["state"])
         rank, size = plan.members.index(self._me), len(plan.members)
@@ -403,7 +403,7 @@ class LiveResize:
                 if isinstance(message, GroupPlan) and message.epoch == self._gang.joining:
                     return message
                 if isinstance(message, (Drop, Stop)):
-                    self._reports.leave("resized")
+                    self._reports.send_last_word("resized")
                     raise SystemExit(0)
             time.sleep(LOOK_S)
 

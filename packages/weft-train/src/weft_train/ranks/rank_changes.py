@@ -45,7 +45,7 @@ class RankChanges:
         self, order: StepCommand, job: ResizableTraining, trained: Trained, ended: float, steps: int
     ) -> bool:
         """Carry out what all agreed on after a step; return true if this rank stays."""
-        self._control.settle(trained.gradients, self._watch)
+        self._control.finish_exchange(trained.gradients, self._watch)
         if order.drop:
             self._live.give_up()
             return True

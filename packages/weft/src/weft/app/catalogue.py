@@ -36,7 +36,7 @@ class TaxonomyEntry:
     starves: str
     tags: tuple[str, ...]
 
-    def words(self, question: str) -> str:
+    def answer_to(self, question: str) -> str:
         """Its answer to a question of the taxonomy; empty where it leaves it to others."""
         answer = self.place.answers().get(question)
         return "" if answer is None else ", ".join(words_of(question, answer))

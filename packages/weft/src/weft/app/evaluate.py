@@ -79,7 +79,7 @@ def replay(
             predictor.note_submitted(job, now)
             queue.add(job, coming, now)
             coming += 1
-        queue.look_again(now)
+        queue.refresh_keys(now)
         while (first := queue.first()) is not None:
             seq, places = first, pool.take(jobs[first][0].demand.gpus)
             if places is None:
@@ -109,7 +109,7 @@ class WaitingQueue:
         alike.append(seq)
         heapq.heappush(self._order, (self._of(alike, now)[-1], seq))
 
-    def look_again(self, now: float) -> None:
+    def refresh_keys(self, now: float) -> None:
         """Make all keys again, if it is time."""
         if self._fixed or not self._jobs or now < self._looked_at + LOOK_AGAIN_S:
             return

@@ -201,7 +201,7 @@ class OptionTable:
         return [equal, fast / fast.sum()] if fast.sum() > 0.0 else [equal]
 
     def choices(self, shortest: Floats, some: Bools) -> Choices:
-        """What `some` jobs may choose from; those of one size take of gangs' resources as well."""
+        """The choices of `some` jobs; those of one size take of gangs' resources as well."""
         sizes = [part_of, *(GANG_SIZES[:2] if self._whole else ())]
         count = np.bincount(self._row, minlength=len(some))
         takes = np.zeros((len(self._row), len(self._kinds), len(sizes)))
@@ -220,7 +220,7 @@ class OptionTable:
 
     @property
     def _whole(self) -> bool:
-        """Whether there are gangs, and whole GPUs alone."""
+        """True if there are gangs, and whole GPUs alone."""
         held = self._held
         return bool((held == np.rint(held)).all()) and held.max(initial=0.0) > 1.0
 

@@ -114,7 +114,7 @@ class HeldDevices:
     share: Floats
     devices: Sequence[tuple[int, ...]]
 
-    def pick(self, rows: Bools) -> HeldDevices:
+    def select_rows(self, rows: Bools) -> HeldDevices:
         devices = [self.devices[row] for row in np.flatnonzero(rows).tolist()]
         start, end, gpus, share = (
             self.start[rows],
@@ -157,7 +157,7 @@ def count_idle(
         [pools.index(pool) for pool in zip(kinds, sizes, strict=True)], dtype=np.intp
     )
     idle = lost = 0.0
-    undivided = held.pick(whole) if shared.any() else held
+    undivided = held.select_rows(whole) if shared.any() else held
     seconds = _node_seconds(pool_of, np.array(sizes), undivided, span, ~shared)
     for number, (kind, size) in enumerate(pools):
         fits = classes_on(classes, kind, size)
@@ -165,7 +165,7 @@ def count_idle(
             idle += seconds[number, left] * left
             lost += seconds[number, left] * float(fragments(np.ones((1, left)), fits)[0])
     for node in np.flatnonzero(shared).tolist():
-        own = held.pick(held.node == node)
+        own = held.select_rows(held.node == node)
         fits = classes_on(classes, kinds[node], sizes[node])
         more = _count_shared(own, sizes[node], span, fits)
         idle, lost = idle + more.gpu_s, lost + more.fragmented_gpu_s

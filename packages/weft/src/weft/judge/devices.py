@@ -27,7 +27,7 @@ def gpus_of(on: Allocation, besides: Allocation | None = None) -> float:
 
 
 @dataclass(slots=True)
-class Claims:
+class DeviceClaims:
     """The sum of some allocations' claims."""
 
     parts: dict[Device, float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Claims:
     hosted: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, held: Iterable[tuple[str, Allocation]]) -> Claims:
+    def of(cls, held: Iterable[tuple[str, Allocation]]) -> DeviceClaims:
         claims = cls()
         for job, on in held:
             claims.add(job, on)
@@ -119,7 +119,7 @@ def could_start(
     job: Job,
     least: int,
     nodes: Mapping[str, Node],
-    claims: Claims,
+    claims: DeviceClaims,
     kept: frozenset[Device] = frozenset(),
 ) -> bool:
     """Return true if devices for a job are idle or have room for its share; `kept` do not count."""

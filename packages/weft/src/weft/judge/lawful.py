@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId
-from weft.judge.devices import Claims, devices_of
+from weft.judge.devices import DeviceClaims, devices_of
 from weft.judge.log_lines import LogLine
 from weft.judge.replay import LogWatch, PlayedLog
 from weft.plural import say_gpus
@@ -44,7 +44,7 @@ class LawfulWatch(LogWatch):
         """Processes of two jobs on one device, whatever was promised."""
         mine = {d for name, on in replay.physical() if name == job for d in devices_of(on)}
         near = [(n, on) for n, on in replay.physical() if not mine.isdisjoint(devices_of(on))]
-        claims = Claims()
+        claims = DeviceClaims()
         for name in dict.fromkeys(name for name, _ in near):
             seen: set[tuple[str, int]] = set()
             for on in (on for other, on in near if other == name):
@@ -58,7 +58,7 @@ class LawfulWatch(LogWatch):
                 text = f"processes of {part:g} times a whole GPU run on {device[0]}:{device[1]}"
                 self._once(replay, "two on a device", tuple(claims.owners[device]), text)
 
-    def _claims(self, replay: PlayedLog, claims: Claims, prefix: str) -> None:
+    def _claims(self, replay: PlayedLog, claims: DeviceClaims, prefix: str) -> None:
         for what, jobs, text in claims.faults(replay.nodes):
             self._once(replay, what, jobs, prefix + text)
 

@@ -15,7 +15,7 @@ from weft.core.model.job import Allocation, Job
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.core.stops import SLEEPS, Rung
-from weft.judge.devices import Claims, devices_of
+from weft.judge.devices import DeviceClaims, devices_of
 from weft.judge.finding import LAWFUL, Finding
 from weft.judge.lives import Attempt, GivenReason, Life
 from weft.judge.log_lines import LogLine
@@ -61,9 +61,9 @@ class PlayedLog:
             if life.on is not None:
                 yield name, life.on
 
-    def claims(self) -> Claims:
+    def claims(self) -> DeviceClaims:
         """All promises together."""
-        return Claims.of(self.held())
+        return DeviceClaims.of(self.held())
 
     def physical(self) -> Iterator[tuple[str, Allocation]]:
         """Yield jobs with the allocations of their processes, taken away since or not."""

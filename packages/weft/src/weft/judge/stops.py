@@ -10,7 +10,7 @@ from weft.core.events import event as facts
 from weft.core.model.job import Allocation, Job, JobId, Slice, Tier
 from weft.core.plan.reasons import Blocker
 from weft.core.stops import SLEEPS
-from weft.judge.devices import Claims, Device, devices_of, gpus_of
+from weft.judge.devices import Device, DeviceClaims, devices_of, gpus_of
 from weft.judge.finding import STOPS, Finding, Weight
 from weft.judge.lives import Life
 from weft.judge.log_lines import LogLine
@@ -104,7 +104,7 @@ class StopsWatch(LogWatch):
     ) -> bool:
         """Return true if all takers fit on as few nodes of the same kind, had the job stayed."""
         held = [(name, on) for name, on in replay.held() if name not in takers]
-        claims = Claims.of([*held, ("", was)])
+        claims = DeviceClaims.of([*held, ("", was)])
         for name, on in sorted(takers.items(), key=lambda taker: -taker[1].gpus):
             place = _place(replay, claims, on, kept_from(replay, replay.jobs[name].job))
             if place is None:
@@ -165,18 +165,18 @@ def _weight(replay: PlayedLog) -> Weight:
     return Weight.WRONG if replay.terms is not None and not replay.terms.idles else Weight.DOUBT
 
 
-def _blocked(claims: Claims, was: Allocation, replay: PlayedLog) -> bool:
+def _blocked(claims: DeviceClaims, was: Allocation, replay: PlayedLog) -> bool:
     """Return true if the job could not have stayed: its devices or hosts are used or gone."""
     if any(part.node not in replay.nodes for part in was.slices):
         return True
     if was.sharing.tier is Tier.OPPORTUNISTIC:
         return any(device in claims.owners for device in devices_of(was))
-    both = Claims.of([*replay.held(), ("", was)])
+    both = DeviceClaims.of([*replay.held(), ("", was)])
     return any(True for _ in both.faults(replay.nodes))
 
 
 def _place(
-    replay: PlayedLog, claims: Claims, on: Allocation, kept: frozenset[Device]
+    replay: PlayedLog, claims: DeviceClaims, on: Allocation, kept: frozenset[Device]
 ) -> Allocation | None:
     """Other idle devices of the kind, on at most as many nodes; None where there are none."""
     kind = next((n.kind for p in on.slices if (n := replay.nodes.get(p.node))), "")

@@ -98,7 +98,7 @@ class Throughputs:
         models = {job.model for job, _ in trace}
         return all(models <= names for names in known)
 
-    def admitting(self, trace: Trace, kinds: Sequence[str]) -> Trace:
+    def with_fitting_kinds(self, trace: Trace, kinds: Sequence[str]) -> Trace:
         """The trace with every job asking only for kinds it fits on.
 
         For policies that read no speeds; a job that fits nowhere is left as it is.

@@ -54,7 +54,7 @@ def pinball(quantiles: Sequence[float], truth: float, levels: Sequence[float] = 
     return sum(losses) / len(losses)
 
 
-def adapt(alpha: float, missed: bool, gain: float = GAIN) -> float:
+def next_outside_share(alpha: float, missed: bool, gain: float = GAIN) -> float:
     """The share of jobs to leave outside the next range."""
     return min(max(alpha + gain * (TARGET_MISS - missed), LEAST_ALPHA), MOST_ALPHA)
 
@@ -74,18 +74,18 @@ class Scoreboard:
         self._tenants: dict[str, deque[Score]] = {}
         self._drifting: dict[str, int] = {}  # ends until it is over
 
-    def alpha(self, name: str) -> float:
+    def outside_share(self, name: str) -> float:
         """The share of jobs that ranges of this class leave outside."""
         return self._alphas.get(name, TARGET_MISS)
 
     def add(self, name: str, tenant: str, scored: Score) -> None:
         """A prediction of this class came to its end."""
-        self._alphas[name] = adapt(self.alpha(name), not scored.inside)
+        self._alphas[name] = next_outside_share(self.outside_share(name), not scored.inside)
         self._classes.setdefault(name, deque(maxlen=WINDOW)).append(scored)
         self._all.append(scored)
         self._tenants.setdefault(tenant, deque(maxlen=TENANT_WINDOW)).append(scored)
 
-    def settle(self, tenant: str) -> bool:
+    def score_end(self, tenant: str) -> bool:
         """After an end: whether this tenant's jobs have just begun to drift, or ceased to."""
         if tenant in self._drifting:
             self._drifting[tenant] -= 1
@@ -107,7 +107,7 @@ class Scoreboard:
 
     def report(self) -> Calibration:
         classes = [
-            ClassScore(name, len(scores), *_summary(scores), self.alpha(name))
+            ClassScore(name, len(scores), *_summary(scores), self.outside_share(name))
             for name, scores in sorted(self._classes.items())
         ]
         return Calibration(

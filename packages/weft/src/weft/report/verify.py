@@ -31,7 +31,7 @@ class Inferred:
     restarts: Mapping[str, float] = field(default_factory=dict)
 
 
-def infer(runs: Mapping[str, Mapping[str, Rows]]) -> Inferred:
+def infer_costs(runs: Mapping[str, Mapping[str, Rows]]) -> Inferred:
     """Infer costs from finished jobs by run; nothing where too few can be compared."""
     times = {name: _attempt_times(jobs) for name, jobs in runs.items()}
     if len(times) < 2:
@@ -385,7 +385,7 @@ def _costs(runs: Sequence[SimRun]) -> CheckResult:
 
 def _charged(runs: Sequence[SimRun]) -> CheckResult:
     """Check the costs of starts that job times imply, against each other and what is stated."""
-    inferred = infer({run.name: _finished(run) for run in runs})
+    inferred = infer_costs({run.name: _finished(run) for run in runs})
     if not inferred.starts:
         text = "too little to compare: jobs that keep their GPUs, and take as long under two runs"
         return CheckResult("charged", Severity.UNKNOWN, text)

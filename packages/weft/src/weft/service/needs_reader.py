@@ -65,7 +65,7 @@ class NeedsReader:
             failed,
             idle={job: describe_idle(use, device) for job, use in idle.items()},
             memory=memory_texts(driver.engine, running, driver.now),
-            slow=slow_texts(driver.scheduler.knowledge.programs, running),
+            slow=describe_slowed(driver.scheduler.knowledge.programs, running),
             limits=live.quotas.limits,
             nodes=node_answers(live),
             drained=drained | {node.id for node, word in driver.nodes() if word != "up"},
@@ -87,7 +87,7 @@ def memory_texts(engine: Engine, running: Sequence[JobRecord], now: float) -> Ma
     }
 
 
-def slow_texts(programs: Programs | None, running: Sequence[JobRecord]) -> Mapping[JobId, str]:
+def describe_slowed(programs: Programs | None, running: Sequence[JobRecord]) -> Mapping[JobId, str]:
     """Words for jobs that others beside them slow down by more than was promised."""
     texts = dict[JobId, str]()
     if programs is None:

@@ -89,7 +89,7 @@ class SleepSimulation:
     def _size(self, job: Job, on: Allocation) -> float:
         return (self.gb(job, on) or 0.0) * on.gpus
 
-    def end(self, job: JobId, attempt: int) -> bool:
+    def on_attempt_end(self, job: JobId, attempt: int) -> bool:
         """An attempt is to end; whether it slept."""
         if self._asleep.get(job, (None,))[0] != attempt:
             return False

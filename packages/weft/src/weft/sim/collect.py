@@ -180,7 +180,7 @@ def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -
     return count_idle(
         [node.kind for node in cluster.nodes],
         [node.gpus for node in cluster.nodes],
-        everything if counted.all() else everything.pick(counted),
+        everything if counted.all() else everything.select_rows(counted),
         (min(float(submit.min()), end), end),
         typical_classes(job.demand for job, _ in physics.trace),
     )

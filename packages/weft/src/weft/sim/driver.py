@@ -162,14 +162,14 @@ class Simulation:
 
     def _milestone(self, now: float, seq: int, what: int) -> Iterable[facts.Event]:
         if what == REVIEW:
-            return self._expect(self._physics.review(now, seq), seq)
+            return self._expect(self._physics.update_progress(now, seq), seq)
         job = self._physics.trace.jobs[seq][0].id
         del self._due[seq]
         attempt = self._attempt.pop(job)
         if self._switches is not None:
             self._switches.forget(job)
         if what == DEATH:
-            self._physics.die(now, seq)
+            self._physics.fail_run(now, seq)
             return (
                 facts.Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),
             )
@@ -200,17 +200,19 @@ class Simulation:
             events = []
             for action in actions:
                 events += self._carry_out(now, action)
-            for seq, next_up in self._physics.unsettled(now) if self._physics.coupled else ():
+            for seq, next_up in (
+                self._physics.changed_milestones(now) if self._physics.coupled else ()
+            ):
                 events += self._expect(next_up, seq)
             if loans is not None and not events:
                 events = self._take_back(now)
         if loans is not None and before is not None:
             view = self._scheduler.view(now)
             left = {job: on for job, on in before.items() if job in view.table}
-            loans.compare(left, view.held())
+            loans.count_recall(left, view.held())
         if self._physics.interruption is not None:
             for seq in self._physics.running():
-                self._expect(self._physics.review(now, seq), seq)
+                self._expect(self._physics.update_progress(now, seq), seq)
 
     def _carry_out(self, now: float, action: Action) -> Iterable[facts.Event]:  # noqa: C901 - one case an action
         match action:
@@ -244,7 +246,7 @@ class Simulation:
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[facts.Event]:
-        if self._sleep_sim is not None and self._sleep_sim.end(job, attempt):
+        if self._sleep_sim is not None and self._sleep_sim.on_attempt_end(job, attempt):
             return self._leave(now, job, attempt)
         if self._attempt.get(job) != attempt:
             return (facts.Stopped(job, attempt),)  # its node died under it
@@ -277,7 +279,7 @@ class Simulation:
         if self._switches is not None:
             self._switches.forget(sleep.job)
         self._due.pop(seq, None)
-        self._physics.halt(now, seq)
+        self._physics.end_run(now, seq)
         self.counts.preemptions += 1
         self._sleep_sim.lie_down(now, job, sleep.attempt, sleep.rung, where)
         return self._sleep_sim.take_asleep(now)
@@ -312,7 +314,7 @@ class Simulation:
             if before is not None and not adds_devices(join(was, before[0]), resize.to):
                 at = before[1]  # what it still needs is getting ready already
             self._physics.prepare(now, seq, join(was, resize.to).gpus - was.gpus)
-        self._switches.ask(at, resize)
+        self._switches.schedule_change(at, resize)
 
     def _switch(self, now: float, switches: Switches) -> list[facts.Event]:
         """Attempts that have begun to train, and those that go on elsewhere."""
@@ -330,7 +332,7 @@ class Simulation:
             events.append(
                 facts.Resized(resize.job.id, resize.attempt, resize.epoch, pause_s, prepare_s)
             )
-            events += self._expect(self._physics.switch(now, seq, resize.to, kind, pause_s), seq)
+            events += self._expect(self._physics.move_job(now, seq, resize.to, kind, pause_s), seq)
         return events
 
     def _job(self, job: JobId) -> Job:
@@ -338,7 +340,7 @@ class Simulation:
 
     def _node_lost(self, now: float, node: NodeId) -> facts.NodeDown:
         for seq in self._physics.running_on(node):
-            self._physics.halt(now, seq, crashed=True)
+            self._physics.end_run(now, seq, crashed=True)
             self._due.pop(seq, None)
             job = self._physics.trace.jobs[seq][0].id
             del self._attempt[job]
@@ -365,7 +367,7 @@ class Simulation:
             return [facts.LoanRecalled(-more)]
         came = [node for node in self._loans.nodes if node.id not in here][:more]
         for node in came:
-            self.counts.loans.came(now, node)
+            self.counts.loans.count_lent(now, node)
         return [facts.NodeUp(node) for node in came]
 
     def _take_back(self, now: float) -> list[facts.Event]:
@@ -378,7 +380,7 @@ class Simulation:
         here.sort(key=lambda place: (place[1].gpus - state.free.on(place[0]), -place[0]))
         going = [node for _, node in here[: state.recalled]]
         for node in going:
-            self.counts.loans.went(now, node)
+            self.counts.loans.count_returned(now, node)
         return [facts.NodeDown(node.id, drained=True) for node in going]
 
     def _time_decision(self, decide: Callable[[View], Plan], view: View) -> Plan:

@@ -160,7 +160,7 @@ class SimulatedEngine(NoLiveResize, NoMemoryWaits, NoSleep):
         for attempt in [known for known in self._runs if known not in attempts]:
             run = self._runs.pop(attempt)
             del self._awaited[attempt]
-            run.physics.halt(now, 0)
+            run.physics.end_run(now, 0)
         self._repace(now)
         known = set()
         for attempt in attempts:
@@ -210,7 +210,7 @@ class SimulatedEngine(NoLiveResize, NoMemoryWaits, NoSleep):
             now = self._caught_up()
             if key not in self._runs:
                 return  # it came to its end just now, and that is reported
-            run.physics.halt(now, 0)
+            run.physics.end_run(now, 0)
             run.leaves = now + min(self.checkpoint_s, grace_s)
             self._expect(key, Milestone(run.leaves, REVIEW))
             self._repace(now)
@@ -253,7 +253,7 @@ class SimulatedEngine(NoLiveResize, NoMemoryWaits, NoSleep):
             return
         for number, speed in self._neighbours.changed():
             key = self._numbered[number]
-            self._expect(key, self._runs[key].physics.repace(now, 0, speed))
+            self._expect(key, self._runs[key].physics.set_pace_part(now, 0, speed))
 
     def _expect(self, key: Attempt, next_up: Milestone) -> None:
         """Await the next milestone of a run; whatever was awaited of it before is void."""
@@ -286,9 +286,9 @@ class SimulatedEngine(NoLiveResize, NoMemoryWaits, NoSleep):
         if run.leaves is not None:
             self._end(key, Stopped(*key))
         elif what == REVIEW:
-            self._expect(key, run.physics.review(at, 0))
+            self._expect(key, run.physics.update_progress(at, 0))
         elif what == DEATH:
-            run.physics.die(at, 0)
+            run.physics.fail_run(at, 0)
             self._end(key, Failed(*key, reason="failed, as its trace says"))
         else:
             run.physics.finish(at, 0)

@@ -34,7 +34,7 @@ class Faults:
                 f"repair_h={self.repair_h:g}, job_mtbf_h={self.job_mtbf_h:g}"
             )
 
-    def strike(self, trace: Trace, seed: int) -> Trace:
+    def with_failures(self, trace: Trace, seed: int) -> Trace:
         """A trace with points of progress at which runs die, beside its own."""
         if not self.job_mtbf_h:
             return trace

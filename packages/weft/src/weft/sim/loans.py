@@ -25,7 +25,7 @@ MOST_SAME = 300
 Held = dict[JobId, Allocation]
 
 
-class Needed(Protocol):
+class MachineDemand(Protocol):
     """The number of machines that their owner needs itself."""
 
     def over_time(self, machines: int, seed: int) -> Iterator[tuple[float, int]]:
@@ -34,7 +34,7 @@ class Needed(Protocol):
 
 
 @frozen
-class Recorded:
+class RecordedDemand:
     """As a trace tells: `points` of (from when on, how many); the last holds forever."""
 
     points: tuple[tuple[float, int], ...]
@@ -52,7 +52,7 @@ class Recorded:
 
 
 @frozen
-class Diurnal:
+class DailyDemand:
     """A rhythm of `period_s`: parts of the machines from `low` to `high`, with normal `noise`.
 
     The least is needed at time 0, the most half a period later; it is looked at every `interval_s`.
@@ -95,7 +95,7 @@ class Loans:
     """
 
     nodes: tuple[Node, ...] = ()
-    needed: Needed = field(default_factory=Diurnal)
+    needed: MachineDemand = field(default_factory=DailyDemand)
     headroom: float = 0.02
     speed: float = 1.0
 
@@ -133,12 +133,12 @@ class LoanCounts:
     nodes: set[NodeId] = field(default_factory=set)
     _since: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def came(self, now: float, node: Node) -> None:
+    def count_lent(self, now: float, node: Node) -> None:
         """A machine is lent."""
         self._since[node.id] = (now, node.gpus)
         self.nodes.add(node.id)
 
-    def went(self, now: float, node: Node) -> None:
+    def count_returned(self, now: float, node: Node) -> None:
         """A machine is given back."""
         since, gpus = self._since.pop(node.id)
         self.gpu_s += (now - since) * gpus
@@ -149,7 +149,7 @@ class LoanCounts:
         self.gpu_s += sum((now - since) * gpus for since, gpus in self._since.values())
         self._since.clear()
 
-    def compare(self, before: Held, after: Held) -> None:
+    def count_recall(self, before: Held, after: Held) -> None:
         """Count what a recall did to jobs that held devices."""
         self.recalls += 1
         for job, was in before.items():

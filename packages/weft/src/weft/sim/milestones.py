@@ -27,7 +27,9 @@ class LossMilestones:
                 self._submitted[seq] = job.submitted
                 self.ahead[seq] = {part: truth.curve.reached(part) * iteration for part in PARTS}
 
-    def cross(self, seq: int, now: float, before: float, after: float, rate: float) -> None:
+    def record_progress(
+        self, seq: int, now: float, before: float, after: float, rate: float
+    ) -> None:
         """A job came from `before` to `after` by now, at `rate`; pass what lies between."""
         ahead = self.ahead[seq]
         for part in [part for part, mark in ahead.items() if before < mark <= after + 1e-9]:

@@ -254,7 +254,7 @@ class Physics:
             self._simulated[seq].begin(on, kind)
             cost = self._start_s(job, first=not self._trained[seq])
             if self._suspension is not None:
-                cost = self._suspension.cost(seq, on, cost)
+                cost = self._suspension.resume_cost_s(seq, on, cost)
             begins = now + cost
         if self._free_moves:
             self._last[seq] = (now, shape, begins)
@@ -277,7 +277,7 @@ class Physics:
             self._speed[seq] = 1.0
             self._neighbours.enter(self._first + seq, Resident(job, on, kind))
         if self._perf.steady:
-            return self.review(begins, seq)
+            return self.update_progress(begins, seq)
         return Milestone(begins, REVIEW)
 
     def adjust(self, now: float, seq: int, on: Allocation, kind: str) -> Milestone:
@@ -303,7 +303,9 @@ class Physics:
         self._count_beside(now, seq)
         self._beside[seq] = (now, more)
 
-    def switch(self, now: float, seq: int, on: Allocation, kind: str, pause_s: float) -> Milestone:
+    def move_job(
+        self, now: float, seq: int, on: Allocation, kind: str, pause_s: float
+    ) -> Milestone:
         """A running job goes on elsewhere after a pause."""
         self._count_beside(now, seq)
         self.resized[seq] += 1
@@ -324,12 +326,12 @@ class Physics:
         if more:
             self._gpu_s[seq] += (now - since) * more * self._on[seq][2].sharing.share
 
-    def unsettled(self, now: float) -> list[tuple[int, Milestone]]:
+    def changed_milestones(self, now: float) -> list[tuple[int, Milestone]]:
         """Next milestones of jobs that changed since their neighbours did."""
         if self._neighbours is None:
             return []
         return [
-            (seq, self.repace(now, seq, speed))
+            (seq, self.set_pace_part(now, seq, speed))
             for seq, speed in self._neighbours.changed()
             if seq in self._on
         ]
@@ -349,7 +351,7 @@ class Physics:
     def running(self) -> list[int]:
         return list(self._on)
 
-    def repace(self, now: float, seq: int, speed: float) -> Milestone:
+    def set_pace_part(self, now: float, seq: int, speed: float) -> Milestone:
         """A job goes on at a part of its speed alone, for its neighbours have changed."""
         self._settle(now, seq)
         self._speed[seq] = speed
@@ -363,7 +365,7 @@ class Physics:
         since = self._since[seq]
         if now < since and not self._perf.steady:
             return Milestone(since, REVIEW)
-        return self.review(max(now, since), seq)
+        return self.update_progress(max(now, since), seq)
 
     def _settle(self, now: float, seq: int) -> None:
         """Book the progress made so far."""
@@ -371,7 +373,7 @@ class Physics:
         gained = now - since if now > since else 0.0
         self._base[seq] = done = before + rate * gained
         if seq in self.marks.ahead:
-            self.marks.cross(seq, now, before, done, rate)
+            self.marks.record_progress(seq, now, before, done, rate)
         self._since[seq] = since + gained
 
     def _account(self, now: float, seq: int) -> None:
@@ -382,7 +384,7 @@ class Physics:
         self._ran_s[seq] += ran
         self.runs.append(RunSegment(seq, began, now, on))
 
-    def review(self, now: float, seq: int) -> Milestone:
+    def update_progress(self, now: float, seq: int) -> Milestone:
         """Settle progress so far and take up the pace from here."""
         self._trained[seq] = True
         self._settle(now, seq)
@@ -399,7 +401,7 @@ class Physics:
             return Milestone(now + left, DEATH if fatal else END, report)
         return Milestone(now + seconds, REVIEW, report)
 
-    def halt(self, now: float, seq: int, *, crashed: bool = False) -> None:
+    def end_run(self, now: float, seq: int, *, crashed: bool = False) -> None:
         """A run is over: settle progress; a crash loses what was not checkpointed."""
         if seq not in self._on:
             return
@@ -419,7 +421,7 @@ class Physics:
             self._base[seq] = kept
             self.lost_s[seq] += done - kept
             if self._suspension is not None:
-                self._suspension.lose(seq)
+                self._suspension.forget_memory(seq)
 
     def stop(self, now: float, seq: int) -> None:
         """A run is stopped: what was not saved is lost, where stops save nothing."""
@@ -428,8 +430,8 @@ class Physics:
         began, base, _ = self._on[seq]
         rate = self._rate[seq]
         if self._resizing is not None:
-            self._resizing.stopped(seq, now, self._on[seq][2])
-        self.halt(now, seq)
+            self._resizing.on_stop(seq, now, self._on[seq][2])
+        self.end_run(now, seq)
         if self._saves_every is not None:
             since = now - began
             if since > self._saves_every - 1e-6:
@@ -451,12 +453,12 @@ class Physics:
             if any(part.node == node for part in on.slices)
         ]
 
-    def die(self, now: float, seq: int) -> None:
+    def fail_run(self, now: float, seq: int) -> None:
         """The run reached its next point of failure."""
         self._died[seq] = self._died.get(seq, 0) + 1
-        self.halt(now, seq, crashed=True)
+        self.end_run(now, seq, crashed=True)
 
     def finish(self, now: float, seq: int) -> None:
-        self.halt(now, seq)
+        self.end_run(now, seq)
         self._ended_at[seq] = now
         del self._simulated[seq]

@@ -29,7 +29,7 @@ class SimulatedResizes:
     count: int = 0
     _stopped: dict[int, tuple[float, Allocation]] = field(default_factory=dict)
 
-    def stopped(self, seq: int, now: float, on: Allocation) -> None:
+    def on_stop(self, seq: int, now: float, on: Allocation) -> None:
         """A job is asked to leave."""
         self._stopped[seq] = (now, on)
 
@@ -59,11 +59,11 @@ class Suspension:
     _last: dict[int, frozenset[NodeId]] = field(default_factory=dict)
     _used: set[tuple[NodeId, int]] = field(default_factory=set)
 
-    def lose(self, seq: int) -> None:
+    def forget_memory(self, seq: int) -> None:
         """A job died: nothing of it is left in memory anywhere."""
         self._last[seq] = frozenset()
 
-    def cost(self, seq: int, on: Allocation, restart_s: float) -> float:
+    def resume_cost_s(self, seq: int, on: Allocation, restart_s: float) -> float:
         """Seconds without progress at the beginning of this run."""
         nodes = frozenset(part.node for part in on.slices)
         devices = {(part.node, gpu) for part in on.slices for gpu in part.gpus}
@@ -114,7 +114,7 @@ class Switches:
             ready.append((job, attempt))
         return ready
 
-    def ask(self, at: float, resize: Resize) -> None:
+    def schedule_change(self, at: float, resize: Resize) -> None:
         """A change is ready at `at`."""
         self._order += 1
         self._asked[resize.job.id] = (self._order, resize, at)

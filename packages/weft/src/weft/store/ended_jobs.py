@@ -59,7 +59,7 @@ class SqlReader(Protocol):
     def query(self, words: str, values: Any = ()) -> list[Any]: ...
 
 
-class Owner(Protocol):
+class LogOwner(Protocol):
     """The connection that writes: `?` and `:name` stand for values."""
 
     def execute(self, words: str, values: Any = (), /) -> Any: ...
@@ -72,7 +72,7 @@ class Owner(Protocol):
 class EndedTable:
     """The table, read by `reading`; `writing` is a transaction on `owner`."""
 
-    def __init__(self, reading: SqlReader, owner: Owner, writing: Transaction) -> None:
+    def __init__(self, reading: SqlReader, owner: LogOwner, writing: Transaction) -> None:
         self._reading, self._owner, self._writing = reading, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:
@@ -179,7 +179,7 @@ class EndedTable:
         self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])
 
 
-def ended_jobs(db: Owner) -> dict[JobId, tuple[float, str]]:
+def ended_jobs(db: LogOwner) -> dict[JobId, tuple[float, str]]:
     """Return end and tenant of the table's jobs; none where there is no such table yet."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
         return {}

@@ -12,7 +12,7 @@ from weft.core.codec.log_schema import MAY_GO, WRITTEN_BY, rewrite
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events.event import Cancelled, Event, Failed, Finished, Submitted
 from weft.core.model.job import JobId
-from weft.store.ended_jobs import Owner
+from weft.store.ended_jobs import LogOwner
 
 UNREADABLE = "it cannot be read"
 READ_AT_ONCE = 5_000
@@ -20,7 +20,7 @@ KEPT = "CREATE TABLE IF NOT EXISTS newer_lines (seq BIGINT PRIMARY KEY, json TEX
 PutLine = Callable[[int, str], None]
 
 
-def upgrade(db: Owner, put: PutLine) -> None:
+def upgrade(db: LogOwner, put: PutLine) -> None:
     """Inside a transaction: bring back what an older version could not read.
 
     These are the lines as they were before a downgrade, and accepted jobs that an older version
@@ -36,7 +36,7 @@ def upgrade(db: Owner, put: PutLine) -> None:
         db.execute("DELETE FROM set_aside WHERE seq = ?", (seq,))
 
 
-def _lost_jobs(db: Owner) -> list[tuple[int, str]]:
+def _lost_jobs(db: LogOwner) -> list[tuple[int, str]]:
     """Rows set aside in which jobs were submitted that did not end."""
     submitted: dict[JobId, tuple[int, str]] = {}
     for seq, line, why in db.execute("SELECT seq, json, why FROM set_aside ORDER BY seq"):
@@ -59,7 +59,7 @@ def _ended(event: Event) -> JobId | None:
             return None
 
 
-def downgrade(db: Owner, put: PutLine, log_format: int) -> Counter[str]:
+def downgrade(db: LogOwner, put: PutLine, log_format: int) -> Counter[str]:
     """Inside a transaction: write every line as an earlier format has it.
 
     Returns how often each thing that the format does not know was left out.
@@ -86,7 +86,7 @@ def downgrade(db: Owner, put: PutLine, log_format: int) -> Counter[str]:
     return lacks
 
 
-def _page(db: Owner, after: int) -> list[tuple[int, str]]:
+def _page(db: LogOwner, after: int) -> list[tuple[int, str]]:
     rows: list[tuple[int, str]] = db.execute(
         "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, READ_AT_ONCE)
     ).fetchall()

@@ -23,7 +23,7 @@ from weft.core.events.event import Event, names
 from weft.core.latency import Latency
 from weft.core.model.job import JobId
 from weft.frozen import frozen
-from weft.store.ended_jobs import EndedTable, Owner, SqlReader
+from weft.store.ended_jobs import EndedTable, LogOwner, SqlReader
 from weft.store.other_formats import UNREADABLE, downgrade, upgrade
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class SqlLog(ABC):
     search: Search
     where: str
     ended: EndedTable
-    _db: Owner
+    _db: LogOwner
     _reading: SqlReader
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from weft.core.state.capacity import EPS
 from weft.core.state.table import COLUMNS
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
-from weft.perf.sharing.colocation import Colocated, Interfering, fair
+from weft.perf.sharing.colocation import Colocated, Interfering, even_parts
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.plural import say_gpus
 from weft.predict.oracle import Oracle
@@ -96,7 +96,7 @@ IDLE = 5_000
 
 
 def check_policy(
-    policy: Policy, *, jobs: int = 40, seed: int = 0, interfering: Interfering = fair
+    policy: Policy, *, jobs: int = 40, seed: int = 0, interfering: Interfering = even_parts
 ) -> None:
     """Raise AssertionError, or PlanError, with the first promise that the policy breaks.
 
@@ -157,11 +157,11 @@ def check_run(
     faults: Faults | None = None,
     checkpoint_s: float = 0.0,
     seed: int = 0,
-    interfering: Interfering = fair,
+    interfering: Interfering = even_parts,
 ) -> list[tuple[float, Event]]:
     """Simulate a whole trace, watching every decision; return the log of events."""
     faults = faults or Faults()
-    struck = faults.strike(trace, seed)
+    struck = faults.with_failures(trace, seed)
     together = Colocated(profile_of, interfering)
     physics = Physics(
         struck,

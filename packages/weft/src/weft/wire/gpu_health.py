@@ -86,7 +86,7 @@ class DeviceRecord:
     _slow: int = 0
     _last: DeviceReading = field(default_factory=DeviceReading)
 
-    def take(self, reading: DeviceReading) -> None:
+    def add_reading(self, reading: DeviceReading) -> None:
         for xid in reading.xids:
             self._xids[xid] = self._xids.get(xid, 0) + 1
         self._links |= reading.links or frozenset()
@@ -94,7 +94,7 @@ class DeviceRecord:
         self._last = reading
 
     @property
-    def fault(self) -> str:
+    def why_not_to_use(self) -> str:
         """The reason why it should not be used; empty while it may."""
         last, faults = self._last, list[str]()
         if last.lost:
@@ -247,7 +247,7 @@ class DeviceWatch:
             return
         self._next = time.monotonic() + LOOK_S
         for index, reading in self._counters.read().items():
-            self._records[index].take(reading)
+            self._records[index].add_reading(reading)
         self.seen = tuple(self._records.values())
 
 

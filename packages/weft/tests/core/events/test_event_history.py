@@ -64,9 +64,9 @@ def test_only_the_last_events_are_told_and_few_are_kept() -> None:
     for at in range(3 * REMEMBERED):
         history.events.append((float(at), Started(A, at)))
 
-    assert len(history.of(A)) == TOLD
-    assert history.of(A)[-1].startswith(f"{3 * REMEMBERED - 1:.3f}")
-    assert history.of(B) == []
+    assert len(history.lines_of_job(A)) == TOLD
+    assert history.lines_of_job(A)[-1].startswith(f"{3 * REMEMBERED - 1:.3f}")
+    assert history.lines_of_job(B) == []
 
 
 def test_events_of_no_job_have_no_story() -> None:
@@ -77,4 +77,4 @@ def test_a_snapshot_does_not_carry_it() -> None:
     history = EventHistory()
     history.events.append((1.0, Started(A, 1)))
 
-    assert pickle.loads(pickle.dumps(history)).of(A) == []
+    assert pickle.loads(pickle.dumps(history)).lines_of_job(A) == []

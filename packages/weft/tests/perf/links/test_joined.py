@@ -78,11 +78,11 @@ def test_a_job_goes_faster_once_the_other_left_the_link() -> None:
     first, second = (held((f"v100-{i}", (0,)), (f"v100-{i + 2}", (0,))) for i in (0, 1))
 
     physics.start(0.0, jobs[0], first, "v100")
-    assert list(physics.unsettled(0.0)) == []
+    assert list(physics.changed_milestones(0.0)) == []
     physics.start(10.0, jobs[1], second, "v100")
-    slowed = dict(physics.unsettled(10.0))
-    physics.halt(60.0, 1)
-    (again,) = physics.unsettled(60.0)
+    slowed = dict(physics.changed_milestones(10.0))
+    physics.end_run(60.0, 1)
+    (again,) = physics.changed_milestones(60.0)
 
     assert slowed[0].at == pytest.approx(10.0 + 90.0 * 1.25)
     assert slowed[1].at == pytest.approx(10.0 + 100.0 * 1.25)

@@ -46,7 +46,7 @@ def test_neighbours_that_stretch_a_step_do_not_hide_its_wait() -> None:
 def test_a_pair_that_ships_is_taken_only_for_jobs_that_do_not_wait() -> None:
     together = Colocated(profile_of, Unordered())
     bare, other = job("bare"), job("other", "bert-base", batch=32.0)
-    measured = load_shipped_pairs("timeslicing").known("resnet50:128", "bert-base:32")
+    measured = load_shipped_pairs("timeslicing").measured_speeds("resnet50:128", "bert-base:32")
 
     assert measured is not None
     assert speeds(together, bare, other) == list(measured)

@@ -21,7 +21,7 @@ from weft.perf.sharing.interference import (
     load_shipped,
     parse,
     rates,
-    settle,
+    rates_by_share,
 )
 
 SHARE = st.floats(0.0, 1.0)
@@ -80,7 +80,7 @@ def test_a_heavier_neighbour_never_helps(
     share, weight = jobs[-1]
     heavier = (min(share + more, 1.0), weight) if which == 0 else (share, weight + more)
 
-    before, after = settle(jobs, cost), settle([*jobs[:-1], heavier], cost)
+    before, after = rates_by_share(jobs, cost), rates_by_share([*jobs[:-1], heavier], cost)
 
     assert all(b <= a + 1e-12 for a, b in zip(before[:-1], after[:-1], strict=True))
 
@@ -91,15 +91,15 @@ def test_pairs_are_settled_as_groups_are(
 ) -> None:
     absent = (0.0, 1.0)
 
-    two, three = settle([first, other], cost), settle([first, other, absent], cost)
+    two, three = rates_by_share([first, other], cost), rates_by_share([first, other, absent], cost)
 
     np.testing.assert_allclose(two, three[:2], rtol=1e-12)
 
 
 def test_jobs_that_fill_the_gpu_get_fair_shares_and_tiny_ones_all() -> None:
     for count in (2, 3, 4):
-        assert settle([(1.0, 1.0)] * count, 1.0) == pytest.approx([1.0 / count] * count)
-        assert min(settle([(0.001, 1.0)] * count, 1.0)) > 0.99
+        assert rates_by_share([(1.0, 1.0)] * count, 1.0) == pytest.approx([1.0 / count] * count)
+        assert min(rates_by_share([(0.001, 1.0)] * count, 1.0)) > 0.99
 
 
 @pytest.mark.parametrize("discipline", [TIMESLICING, MPS])

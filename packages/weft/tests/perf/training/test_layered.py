@@ -13,7 +13,14 @@ from weft.core.model.trace import Truth
 from weft.formulas.training.convergence import Curve
 from weft.formulas.training.tasks import tasks_of
 from weft.perf.replay import Replay
-from weft.perf.training.layered import Layered, LayeredJob, Losing, even, network_of, speed
+from weft.perf.training.layered import (
+    Layered,
+    LayeredJob,
+    Losing,
+    network_of,
+    place_together,
+    speed,
+)
 from weft.perf.training.learner import Learner
 from weft.testing import cluster_of
 from weft.traces.options import DrawRequest
@@ -91,7 +98,9 @@ def test_trial_runs_predict_speeds_and_measurements_override_them() -> None:
 
     assert before is not None and after is not None
     for p, w in ((1, 1), (2, 2), (4, 4)):
-        assert 1.0 / before[p, w] == pytest.approx(speed(network, tasks, even(w, p, 2)), rel=0.35)
+        assert 1.0 / before[p, w] == pytest.approx(
+            speed(network, tasks, place_together(w, p, 2)), rel=0.35
+        )
     assert after[2, 3] == pytest.approx(100.0)
     assert learner.steps_left(JOB) == pytest.approx(6.0)
 

@@ -13,11 +13,11 @@ from weft.perf.training.layered import (
     ModelLayer,
     Network,
     all_reduce_s,
-    apart,
     compute_exposed_s,
-    even,
     network_of,
     overlap,
+    place_apart,
+    place_together,
     ratio_form,
     speed,
     step_s,
@@ -41,19 +41,19 @@ def test_nothing_to_send_leaves_the_backward_pass() -> None:
 
 def test_a_step_is_forward_then_what_is_exposed() -> None:
     # One worker and one server apart: each layer is pushed and pulled in 2 s.
-    assert step_s(NETWORK, 10.0, apart(1, 1)) == pytest.approx(10 * 0.06 + 9.0)
+    assert step_s(NETWORK, 10.0, place_apart(1, 1)) == pytest.approx(10 * 0.06 + 9.0)
 
 
 def test_more_servers_share_a_layer_and_more_workers_share_a_server() -> None:
-    assert step_s(NETWORK, 0.0, apart(1, 2)) == pytest.approx(7.0)
-    assert step_s(NETWORK, 0.0, apart(2, 1)) == pytest.approx(3.0 + 3 * 4.0)
+    assert step_s(NETWORK, 0.0, place_apart(1, 2)) == pytest.approx(7.0)
+    assert step_s(NETWORK, 0.0, place_apart(2, 1)) == pytest.approx(3.0 + 3 * 4.0)
 
 
 def test_a_worker_beside_a_server_needs_no_network() -> None:
     assert step_s(NETWORK, 0.0, ((2, 2),)) == pytest.approx(6.0)
     # Two nodes with a worker and a server each: every server serves one worker from afar.
     assert step_s(NETWORK, 0.0, ((1, 1), (1, 1))) == pytest.approx(
-        step_s(NETWORK, 0.0, apart(1, 2))
+        step_s(NETWORK, 0.0, place_apart(1, 2))
     )
 
 
@@ -75,7 +75,7 @@ def test_tasks_without_a_server_or_worker_never_end() -> None:
 
 
 def test_synchronous_workers_share_a_batch_and_others_do_not() -> None:
-    split = apart(4, 4)
+    split = place_apart(4, 4)
 
     assert speed(NETWORK, TASKS, split) == pytest.approx(1.0 / step_s(NETWORK, 32.0, split))
     loose = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 2, 8, 12800.0, 32.0, sync=False)
@@ -84,7 +84,7 @@ def test_synchronous_workers_share_a_batch_and_others_do_not() -> None:
 
 @pytest.mark.parametrize(("workers", "servers"), [(1, 1), (2, 3), (8, 4)])
 def test_the_ratio_form_is_exact_where_it_was_measured(workers: int, servers: int) -> None:
-    at = apart(workers, servers)
+    at = place_apart(workers, servers)
 
     form = ratio_form(NETWORK, TASKS, at)
 
@@ -94,8 +94,8 @@ def test_the_ratio_form_is_exact_where_it_was_measured(workers: int, servers: in
 
 
 def test_dealing_tasks_evenly() -> None:
-    assert even(4, 6, 2) == ((2, 3), (2, 3))
-    assert even(5, 2, 2) == ((2, 1), (2, 1), (1, 0))
+    assert place_together(4, 6, 2) == ((2, 3), (2, 3))
+    assert place_together(5, 2, 2) == ((2, 1), (2, 1), (1, 0))
 
 
 def test_buckets_overlap_with_the_backward_pass() -> None:

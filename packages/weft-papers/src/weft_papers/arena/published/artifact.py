@@ -179,7 +179,7 @@ class ArenaPool:
         self.folder, self.tasks, self.honest = folder, tasks, honest
         self.rows = {task.name: row for row, task in enumerate(tasks)}
         self.search = ArenaSearch(dict(cluster().gpus_by_kind), self._speed)
-        self.search.know(len(tasks))
+        self.search.add_jobs(len(tasks))
 
     def _seconds(self, row: int, size: tuple[str, int]) -> float:
         each = min(size[1], PER_NODE[size[0]])
@@ -194,7 +194,7 @@ class ArenaPool:
         """Free what ended, start waiting jobs and then new ones, and grow if any of these."""
         for task in ended:
             self.running.remove(task)
-            self.search.leave(self.rows[task.name])
+            self.search.remove_job(self.rows[task.name])
         if ended:
             self._start(self.waiting)
         self._start(new)

@@ -30,7 +30,7 @@ class ArenaSearch:
         self.standing, self._speed = AllocationTrial({}, gpus), speed
         self.speeds: list[dict[Size, float]] = []
 
-    def know(self, jobs: int) -> None:
+    def add_jobs(self, jobs: int) -> None:
         """All that a job could run at, for as many jobs as there are."""
         every = list(product(PER_NODE, COUNTS))
         for row in range(len(self.speeds), jobs):
@@ -66,7 +66,7 @@ class ArenaSearch:
         """Ten times the single step that gains most."""
         self.standing = climb(self.standing, self.speeds, (), STEPS_UP)
 
-    def leave(self, row: int) -> None:
+    def remove_job(self, row: int) -> None:
         """A job ended."""
         at, free = dict(self.standing.at), dict(self.standing.free)
         kind, gpus = at.pop(row)

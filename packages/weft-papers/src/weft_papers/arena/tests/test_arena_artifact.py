@@ -87,7 +87,7 @@ SPEEDS = {
 
 def test_a_job_goes_where_a_single_step_gains_most() -> None:
     search = ArenaSearch({"a100": 4, "v100": 8, "a40": 4, "a10": 0}, look_up)
-    search.know(1)
+    search.add_jobs(1)
 
     assert search.start(0, ("v100", 4))
     search.grow()
@@ -97,7 +97,7 @@ def test_a_job_goes_where_a_single_step_gains_most() -> None:
 
 def test_a_newcomer_takes_what_costs_the_others_least() -> None:
     search = ArenaSearch({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
-    search.know(2)
+    search.add_jobs(2)
 
     assert search.start(0, ("v100", 8))
     assert search.start(1, ("v100", 4))
@@ -107,7 +107,7 @@ def test_a_newcomer_takes_what_costs_the_others_least() -> None:
 
 def test_a_job_that_does_not_run_as_asked_for_gets_what_is_near() -> None:
     search = ArenaSearch({"a100": 4, "v100": 8, "a40": 0, "a10": 0}, look_up)
-    search.know(2)
+    search.add_jobs(2)
 
     assert search.start(1, ("a10", 8))
 

@@ -22,10 +22,10 @@ from weft.sim.result import Outcome
 from weft.testing.build import view_of
 from weft_papers.astraea.accounts import AstraeaMemory, Rate, count_hours, sum_hours
 from weft_papers.astraea.authors import AuthorsAstraea
-from weft_papers.astraea.policy import Astraea, chance_to_end, classify, reward
+from weft_papers.astraea.policy import Astraea, chance_to_end, chance_to_end_per_gpu, classify
 from weft_papers.astraea.tenants import AstraeaTenant, grant_quotas
 from weft_papers.astraea.tests.astraea_reference import Cluster, Ref
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 
 SIMULATOR = "authors/astraea"
 
@@ -141,7 +141,7 @@ def test_the_chance_to_end_is_among_jobs_that_took_at_least_as_long() -> None:
 def test_the_reward_is_for_each_gpu_and_by_jobs_of_the_same_size_if_they_are_enough() -> None:
     lengths = {1.0: dict.fromkeys(range(5), 2), 4.0: {0: 10}}
 
-    rewards = reward(np.array([0.0, 0.0]), np.array([1.0, 4.0]), 900.0, lengths)
+    rewards = chance_to_end_per_gpu(np.array([0.0, 0.0]), np.array([1.0, 4.0]), 900.0, lengths)
 
     assert rewards.tolist() == pytest.approx([0.2, 12 / 20 / 4])
 
@@ -304,8 +304,8 @@ def simulated(rows: tuple[Any, ...], gpus: int, spec: str = SIMULATOR) -> Outcom
         for n, tenant, size, at, length in rows
     )
     nodes = f"{gpus // 8}x8:v100"
-    result = weft.simulate(Trace("x", pairs), named(spec), nodes, restart_cost=0.0)
-    return result.outcomes[named(spec)][0]
+    result = weft.simulate(Trace("x", pairs), find_authors_class(spec), nodes, restart_cost=0.0)
+    return result.outcomes[find_authors_class(spec)][0]
 
 
 def referenced(rows: tuple[Any, ...], gpus: int) -> list[Ref]:

@@ -106,10 +106,10 @@ def test_a_newcomer_goes_to_the_least_loaded_server() -> None:
     there = {first: (4.0, 2.0, 2.0), second: (2.0, 2.0), third: (3.0,)}
     for node, tickets in there.items():
         for i, ticket in enumerate(tickets):
-            homes.settle(JobId(f"{node}-{i}"), {node: int(ticket)}, ticket)
+            homes.set_home(JobId(f"{node}-{i}"), {node: int(ticket)}, ticket)
 
     assert [homes.load(node.id) for node in cluster.nodes] == [1.0, 0.5, 0.75]
-    assert homes.find(1, "v100") == {second: 1}
+    assert homes.least_loaded(1, "v100") == {second: 1}
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ from weft_papers.gavel.objectives import (
     finish_time_fairness,
     hierarchical,
     in_order,
-    least,
     makespan,
     max_min_fairness,
     max_sum_throughput,
+    minimise_value,
     normal,
     with_deadlines,
 )
@@ -63,7 +63,7 @@ from weft_papers.gavel.problem import (
     Solution,
     greatest_sum,
 )
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 
 THREE = ((40.0, 20.0, 10.0), (12.0, 8.0, 4.0), (100.0, 50.0, 10.0))
 TWO = ((4.0, 1.0), (2.0, 1.0))
@@ -611,7 +611,10 @@ def test_without_awareness_nobody_is_sent_to_a_kind_that_cannot_run_him() -> Non
 def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -> None:
     cluster = parse_cluster("6x4:k80+4x4:p100+2x4:v100")
     result = compare(
-        "gavel", [named("authors/gavel:objective=fifo,aware=false")], cluster.name, jobs=40
+        "gavel",
+        [find_authors_class("authors/gavel:objective=fifo,aware=false")],
+        cluster.name,
+        jobs=40,
     )
 
     (outcome,) = result["policies"].values()
@@ -658,7 +661,7 @@ def test_the_least_target_is_found_where_a_straight_line_between_both_ends_would
         slack = 1.0 - target**-8.0
         return slack, Solution(target if slack >= 0.0 else np.inf, np.zeros(0), np.zeros(0))
 
-    assert least(within, 0.5, 10.0).value == pytest.approx(1.0, rel=1e-5)
+    assert minimise_value(within, 0.5, 10.0).value == pytest.approx(1.0, rel=1e-5)
     assert len(asked) < 40
 
 

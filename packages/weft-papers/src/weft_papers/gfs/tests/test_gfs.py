@@ -26,12 +26,18 @@ from weft_papers.gfs.quota import (
     DemandForecast,
     LastDay,
     SameHourOfWeek,
-    adjust,
+    add_forecasts,
+    adjust_eta,
     free_gpus,
-    pool,
     spot_quota,
 )
-from weft_papers.gfs.victims import Guest, Record, choose_victims, eviction_score, node_cost
+from weft_papers.gfs.victims import (
+    PromiseRecord,
+    SpotGuest,
+    choose_victims,
+    eviction_score,
+    node_cost,
+)
 from weft_papers.gfs.wrapper import Gfs
 
 HOUR = 3600.0
@@ -67,7 +73,7 @@ def test_e1_the_quota_is_what_is_free_above_the_quantile() -> None:
 
 
 def test_e2_tenants_are_pooled_as_if_they_did_not_depend_on_each_other() -> None:
-    both = pool([DemandForecast(30, 3), DemandForecast(20, 4)])
+    both = add_forecasts([DemandForecast(30, 3), DemandForecast(20, 4)])
 
     assert both == DemandForecast(50, 5)
     assert free_gpus(64, both, PROMISE) == 8
@@ -77,20 +83,20 @@ def test_e2_tenants_are_pooled_as_if_they_did_not_depend_on_each_other() -> None
     ("evicted", "factor"), [(0.3, 1 / 3), (0.12, 1.0), (0.15, 2 / 3), (0.05, 1.0)]
 )
 def test_e3_the_factor_shrinks_where_promises_break(evicted: float, factor: float) -> None:
-    assert adjust(1.0, evicted, PROMISE, waits_long=False) == pytest.approx(factor)
+    assert adjust_eta(1.0, evicted, PROMISE, waits_long=False) == pytest.approx(factor)
 
 
 def test_e3_the_factor_grows_with_care_where_few_break_and_spot_jobs_wait() -> None:
-    assert adjust(1.0, 0.0, PROMISE, waits_long=True) == 1.5
-    assert adjust(1.0, 0.05, PROMISE, waits_long=True) == pytest.approx(1.0)
-    assert adjust(1.0, 0.02, PROMISE, waits_long=True) == pytest.approx(1.3)
-    assert adjust(1.0, 0.0, PROMISE, waits_long=False) == 1.0
-    assert adjust(1.0, 0.08, PROMISE, waits_long=True) == 1.0  # neither few nor many
+    assert adjust_eta(1.0, 0.0, PROMISE, waits_long=True) == 1.5
+    assert adjust_eta(1.0, 0.05, PROMISE, waits_long=True) == pytest.approx(1.0)
+    assert adjust_eta(1.0, 0.02, PROMISE, waits_long=True) == pytest.approx(1.3)
+    assert adjust_eta(1.0, 0.0, PROMISE, waits_long=False) == 1.0
+    assert adjust_eta(1.0, 0.08, PROMISE, waits_long=True) == 1.0  # neither few nor many
 
 
 def test_the_factor_stays_between_a_tenth_and_two() -> None:
-    assert adjust(0.15, 1.0, PROMISE, waits_long=False) == 0.1
-    assert adjust(1.9, 0.0, PROMISE, waits_long=True) == 2.0
+    assert adjust_eta(0.15, 1.0, PROMISE, waits_long=False) == 0.1
+    assert adjust_eta(1.9, 0.0, PROMISE, waits_long=True) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,11 @@ def test_e4_nodes_are_safer_the_fewer_evictions_there_were(
 
 
 def test_e5_the_costliest_and_the_cheapest_are_spared_in_turn() -> None:
-    a, b, c = Guest(JobId("a"), 4, 40), Guest(JobId("b"), 2, 10), Guest(JobId("c"), 2, 5)
+    a, b, c = (
+        SpotGuest(JobId("a"), 4, 40),
+        SpotGuest(JobId("b"), 2, 10),
+        SpotGuest(JobId("c"), 2, 5),
+    )
 
     assert choose_victims([a, b, c], 0, 4) == [b, c]
     assert choose_victims([a, b, c], 0, 2) == [c]
@@ -113,16 +123,16 @@ def test_e5_the_costliest_and_the_cheapest_are_spared_in_turn() -> None:
 def test_e5_after_each_that_gives_way_the_other_end_is_spared() -> None:
     # Of 12 GPUs 6 are wanted: a is spared (8 left), b is not; now d, the cheapest, and c is not.
     names, gpus, costs = "abcd", (4, 4, 2, 2), (40, 20, 10, 5)
-    a, b, c, d = (Guest(JobId(n), g, k) for n, g, k in zip(names, gpus, costs, strict=True))
+    a, b, c, d = (SpotGuest(JobId(n), g, k) for n, g, k in zip(names, gpus, costs, strict=True))
 
     assert choose_victims([d, b, a, c], 0, 6) == [b, c]
 
 
 def test_the_cost_of_a_node_counts_promises_and_lost_work() -> None:
-    victims = [Guest(JobId("a"), 1, 30.0), Guest(JobId("b"), 1, 10.0)]
+    victims = [SpotGuest(JobId("a"), 1, 30.0), SpotGuest(JobId("b"), 1, 10.0)]
 
-    assert node_cost(victims, Record(1, 7), 1000.0) == pytest.approx(3 / 10 + 5 * 40 / 1000)
-    assert node_cost([], Record(), 1000.0) == 0.0
+    assert node_cost(victims, PromiseRecord(1, 7), 1000.0) == pytest.approx(3 / 10 + 5 * 40 / 1000)
+    assert node_cost([], PromiseRecord(), 1000.0) == 0.0
 
 
 # ---- forecasts
@@ -134,11 +144,11 @@ def test_the_same_hour_of_the_week_counts_before_days_and_days_before_hours() ->
     days = {hour - 24: 2.0, hour - 48: 4.0}
     weeks = {hour - 168: 6.0, hour - 336: 10.0}
 
-    assert SameHourOfWeek().forecast(late, hour) == DemandForecast(10.0, 1.0)
-    assert SameHourOfWeek().forecast(late | days, hour) == DemandForecast(3.0, 1.0)
-    assert SameHourOfWeek().forecast(late | days | weeks, hour) == DemandForecast(8.0, 2.0)
-    assert SameHourOfWeek().forecast({}, hour) == DemandForecast(0.0)
-    assert LastDay().forecast(late | weeks, hour) == DemandForecast(10.0, 1.0)
+    assert SameHourOfWeek().forecast_hour(late, hour) == DemandForecast(10.0, 1.0)
+    assert SameHourOfWeek().forecast_hour(late | days, hour) == DemandForecast(3.0, 1.0)
+    assert SameHourOfWeek().forecast_hour(late | days | weeks, hour) == DemandForecast(8.0, 2.0)
+    assert SameHourOfWeek().forecast_hour({}, hour) == DemandForecast(0.0)
+    assert LastDay().forecast_hour(late | weeks, hour) == DemandForecast(10.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +159,12 @@ def test_four_weeks_or_seven_days_or_a_day_of_hours_are_looked_back_on(
 ) -> None:
     past = {1000 - first: 2.0, 1000 - last: 4.0, 1000 - beyond: 99.0}
 
-    assert SameHourOfWeek().forecast(past, 1000) == DemandForecast(3.0, 1.0)
+    assert SameHourOfWeek().forecast_hour(past, 1000) == DemandForecast(3.0, 1.0)
 
 
 def test_a_day_is_24_hours() -> None:
-    assert LastDay().forecast({976: 4.0, 975: 99.0, 1000: 99.0}, 1000) == DemandForecast(4.0)
-    assert LastDay().forecast({}, 1000) == DemandForecast(0.0)
+    assert LastDay().forecast_hour({976: 4.0, 975: 99.0, 1000: 99.0}, 1000) == DemandForecast(4.0)
+    assert LastDay().forecast_hour({}, 1000) == DemandForecast(0.0)
 
 
 def test_what_is_in_use_is_never_forecast_to_be_free() -> None:
@@ -527,14 +537,14 @@ def test_hours_are_kept_whole_or_when_the_job_ends() -> None:
     )
 
     assert isinstance(plan.memory, GfsMemory)
-    assert plan.memory.total == Record(0, 3)
+    assert plan.memory.total == PromiseRecord(0, 3)
     assert plan.memory.runs[JobId("s")].counted == 2
 
 
 def test_who_asks_is_told_what_is_promised_and_how_well_it_was_kept() -> None:
     now = 40 * HOUR
     view = cluster_with(now, (spot("s", 2), 0, 0b11))
-    memory = replace(known(0.0, now, {"s": now - 60}), total=Record(1, 9))
+    memory = replace(known(0.0, now, {"s": now - 60}), total=PromiseRecord(1, 9))
 
     plan = Gfs(Fifo()).decide(replace(view, memory=memory, asked=frozenset({JobId("s")})))
 

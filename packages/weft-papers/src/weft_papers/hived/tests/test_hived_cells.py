@@ -47,7 +47,7 @@ def test_cells_are_split_and_merged_step_by_step() -> None:
 
     first = free.allocate(0, none)
     assert (first, free.counts()) == ((0, 0), [1, 1, 1, 1])
-    assert [free.left(level) for level in range(4)] == [15, 7, 3, 1]
+    assert [free.available(level) for level in range(4)] == [15, 7, 3, 1]
     half = free.allocate(2, none)
     assert (half, free.counts()) == ((2, 1), [1, 1, 0, 1])
     second = free.allocate(0, none)
@@ -69,7 +69,7 @@ def test_the_cheapest_of_the_smallest_cells_is_taken() -> None:
 
 def test_a_healthy_cell_is_taken_from_a_larger_one_only_if_that_breaks_no_promise() -> None:
     free = FreeCells(chain_of(2))
-    assert free.take((2, 0))  # half of node 0; its other half is free
+    assert free.take_cell((2, 0))  # half of node 0; its other half is free
     free.fail(0)
 
     assert free.allocate(2, (0, 0, 0, 1)) is None  # node 1 is promised as a whole
@@ -88,7 +88,7 @@ def test_bad_cells_are_counted_at_every_level() -> None:
     chain = CellChain("v100", ("gpu", "node", "rack"), (1, 4, 2), 1, (0, 1, 2))
     free = FreeCells(chain, bad=[1])
 
-    assert [free.left(level) for level in range(3)] == [20, 5, 2]
+    assert [free.available(level) for level in range(3)] == [20, 5, 2]
     assert [len(free.bad_free(level)) for level in range(3)] == [4, 1, 1]
     assert free.allocate(2, (0, 0, 0)) == (2, 1)
 
@@ -155,7 +155,7 @@ def _check_invariants(
     chain: CellChain, free: FreeCells, promised: list[int], held: list[tuple[int, Cell]]
 ) -> None:
     for level, wanted in enumerate(promised):
-        assert free.left(level) >= wanted
+        assert free.available(level) >= wanted
     assert min(free.splittable(promised)) >= 0
     devices = [device for _, cell in held for device in chain.devices(cell)]
     idle = [
@@ -204,7 +204,7 @@ def test_as_many_cells_are_doomed_as_only_bad_hardware_is_left_for(
     layout = lay_out(machines_of(parse_cluster(f"{nodes}x4:v100")), rules)
     bindings = CellBindings(layout, [FreeCells(layout.chains[0], range(bad))])
 
-    bindings.doom("a")
+    bindings.unbind_bad("a")
 
     assert len(bindings.doomed) == max(0, own - (nodes - bad))
     healthy = [bindings.bind(cell) for cell in bindings.of("a")]
@@ -218,6 +218,6 @@ def test_a_doomed_cell_stays_on_the_machine_that_it_was_on() -> None:
     bindings = CellBindings(layout, [FreeCells(layout.chains[0], range(2))])
     bindings.last |= {cell.name: (cell.level, i) for i, cell in enumerate(bindings.of("a"))}
 
-    bindings.doom("a")
+    bindings.unbind_bad("a")
 
     assert bindings.bound == bindings.last

@@ -34,10 +34,10 @@ from weft_papers.iadeep.tests.iadeep_reference import Arrival, simulate
 from weft_papers.iadeep.tuning import (
     DeviceTuner,
     TuningSession,
-    axis,
     fits,
     interference,
     noise_scale,
+    sizes_to_search,
 )
 from weft_papers.tests.together import Done, together
 
@@ -102,11 +102,11 @@ def test_a_larger_batch_pays_only_while_steps_grow_slower_than_their_worth(
     [(8, 4, 1, 12), (32, 20, 1, 44), (256, 170, 10, 35), (512, 340, 21, 33), (8192, 5460, 341, 33)],
 )
 def test_the_grid_of_a_job(batch: int, low: int, step: int, count: int) -> None:
-    sizes = axis(batch)
+    sizes = sizes_to_search(batch)
 
     assert (sizes[0], sizes[1] - sizes[0], len(sizes)) == (low, step, count)
     assert max(sizes) < 2 * batch
-    assert max(axis(batch, batch)) <= batch
+    assert max(sizes_to_search(batch, batch)) <= batch
 
 
 def test_interference_of_two_jobs() -> None:
@@ -246,9 +246,9 @@ def test_gangs_share_with_nobody() -> None:
 
 
 def test_a_search_ends_with_the_best_that_was_measured() -> None:
-    session = TuningSession((JobId("a"),), (512,), 0.0).told(1.6)
-    session = replace(session, asked=(400,)).told(1.4)
-    session = replace(session, asked=(340,)).told(1.5)
+    session = TuningSession((JobId("a"),), (512,), 0.0).with_result(1.6)
+    session = replace(session, asked=(400,)).with_result(1.4)
+    session = replace(session, asked=(340,)).with_result(1.5)
 
     assert session.best == (400,)
 
@@ -272,8 +272,8 @@ def test_no_search_asks_for_more_memory_than_there_is(
     session: TuningSession | None = TuningSession(tuple(jobs), init, 0.0)
     while session is not None:
         assert fits([known[j] for j in jobs], np.array([session.asked], dtype=float), room).all()
-        session = tuner.onward(
-            session.told(float(rng.uniform(1, 3))), known, dict.fromkeys(jobs), room, 0.0
+        session = tuner.next_session(
+            session.with_result(float(rng.uniform(1, 3))), known, dict.fromkeys(jobs), room, 0.0
         )
 
 
@@ -301,7 +301,7 @@ def test_memory_is_never_exceeded_and_batches_stay_in_their_range(
             assert known is not None
             init = known.known.init
             size = init if on.batch is None else on.batch.per_gpu
-            assert on.batch is None or axis(init)[0] <= size < 2 * init
+            assert on.batch is None or sizes_to_search(init)[0] <= size < 2 * init
             gpu = on.slices[0].gpus[0]
             used[gpu] = used.get(gpu, 0.0) + known.known.mem_gb(size)
             assert on.sharing.gpu_mem_gb == pytest.approx(known.known.mem_gb(size))
@@ -351,7 +351,11 @@ def test_the_search_finds_nearly_the_best_pair_of_batches() -> None:
         for j, k in zip(jobs, known, strict=True)
     ]
 
-    best = min(cost((a, b)) for a in axis(known[0].known.init) for b in axis(known[1].known.init))
+    best = min(
+        cost((a, b))
+        for a in sizes_to_search(known[0].known.init)
+        for b in sizes_to_search(known[1].known.init)
+    )
     start = cost([k.known.init for k in known])
     assert cost(batches) - best < 0.25 * (start - best)
 

@@ -74,7 +74,7 @@ def test_two_jobs_that_are_tuned_end_as_in_an_independent_simulation(seed: int) 
 def test_a_search_says_how_far_it_has_come() -> None:
     session = TuningSession((JobId("a"), JobId("b")), (32, 64), 5.0)
 
-    later = replace(session.told(2.0), asked=(16, 96)).told(1.5)
+    later = replace(session.with_result(2.0), asked=(16, 96)).with_result(1.5)
 
     assert session.describe(1, 10).startswith("batch 64 is on trial, 1 of at most 10")
     assert replace(later, asked=(24, 80)).describe(0, 10) == (

@@ -27,7 +27,7 @@ from weft.policies.srsf import Srsf
 from weft.sim.physics import RunSegment
 from weft.testing import view_of, with_knowledge
 from weft_papers.lucid.authors import AuthorsLucid
-from weft_papers.lucid.policy import Arrivals, Lucid, LucidMemory, busy
+from weft_papers.lucid.policy import Arrivals, Lucid, LucidMemory, keeps_packing
 from weft_papers.lucid.queue import Candidate, first_host, label, score
 from weft_papers.tests.together import job, together
 
@@ -85,11 +85,11 @@ def test_pairs_are_as_measured(data: Callable[[str], Path]) -> None:
         return tag
 
     resnet = named("ResNet18", 64)
-    assert pairs.between(resnet, named("PointNet", 64)) == (0.985, 0.9)
-    assert pairs.between(named("PointNet", 64), resnet) == (0.9, 0.985)
-    assert pairs.between(resnet, named("ResNet18", 128)) == (0.539, 0.658)
-    assert pairs.between(named("MobileNetV3", 64), named("DCGAN", 32)) == (0.812, 0.895)
-    assert pairs.between("BERT/SQuAD/32/0", resnet) == (1.0, 1.0)
+    assert pairs.pair_speeds(resnet, named("PointNet", 64)) == (0.985, 0.9)
+    assert pairs.pair_speeds(named("PointNet", 64), resnet) == (0.9, 0.985)
+    assert pairs.pair_speeds(resnet, named("ResNet18", 128)) == (0.539, 0.658)
+    assert pairs.pair_speeds(named("MobileNetV3", 64), named("DCGAN", 32)) == (0.812, 0.895)
+    assert pairs.pair_speeds("BERT/SQuAD/32/0", resnet) == (1.0, 1.0)
 
 
 # ---- the binder
@@ -128,8 +128,8 @@ def test_a_full_device_and_a_gang_above_a_node_are_refused() -> None:
 
 
 def test_packing_follows_the_forecast() -> None:
-    assert not busy([1.5, 2.5, 2.0, 1.0, 2.5], 2.0)
-    assert busy([3.0, 2.0, 2.0, 2.0, 1.5], 2.0)
+    assert not keeps_packing([1.5, 2.5, 2.0, 1.0, 2.5], 2.0)
+    assert keeps_packing([3.0, 2.0, 2.0, 2.0, 1.5], 2.0)
 
 
 @pytest.mark.data
@@ -141,15 +141,15 @@ def test_one_window_in_seven_of_the_published_forecast_is_quiet(
 
     windows = [forecast[i : i + 5] for i in range(len(forecast) - 4)]
 
-    assert np.mean([not busy(w, 2.0) for w in windows]) == pytest.approx(0.137, abs=0.002)
+    assert np.mean([not keeps_packing(w, 2.0) for w in windows]) == pytest.approx(0.137, abs=0.002)
 
 
 def test_submissions_are_counted_in_ten_minute_bins() -> None:
-    log = Arrivals().then([0.0, 10.0], 10.0, 2).then([650.0], 650.0, 3)
+    log = Arrivals().with_submissions([0.0, 10.0], 10.0, 2).with_submissions([650.0], 650.0, 3)
 
-    assert log.bins(650.0) == [1.0, 2.0]
-    assert log.then([], 4000.0, 3).bins(4000.0) == [0.0] * 5
-    assert log.then([], 2000.0, 3).bins(2000.0) == [0.0, 0.0, 1.0, 2.0]
+    assert log.recent_bins(650.0) == [1.0, 2.0]
+    assert log.with_submissions([], 4000.0, 3).recent_bins(4000.0) == [0.0] * 5
+    assert log.with_submissions([], 2000.0, 3).recent_bins(2000.0) == [0.0, 0.0, 1.0, 2.0]
 
 
 def test_every_submission_is_counted_once() -> None:
@@ -314,7 +314,7 @@ def test_unknown_lengths_come_last() -> None:
 
 
 def test_a_young_log_has_one_bin_and_a_cluster_twice_as_large_is_busy_with_twice_as_many() -> None:
-    assert Arrivals().then([5.0, 6.0], 6.0, 2).bins(6.0) == [2.0]
+    assert Arrivals().with_submissions([5.0, 6.0], 6.0, 2).recent_bins(6.0) == [2.0]
     small, large = (Lucid()._quiet(view_of(nodes)) for nodes in ("1x8:v100", "2x8:v100"))
     assert large == pytest.approx(2.0 * small)
 

@@ -36,7 +36,7 @@ from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Simulation
-from weft.sim.loans import Loans, Recorded
+from weft.sim.loans import Loans, RecordedDemand
 from weft.sim.physics import ChangeTerms, Physics
 from weft.testing import cluster_of, view_of
 from weft.testing.build import with_knowledge
@@ -338,7 +338,7 @@ def test_what_must_hold_while_machines_come_and_go(seed: int) -> None:
     points = tuple((300.0 * i, int(rng.integers(0, 4))) for i in range(12))
     trace, lent = draw(seed), read_loans("3x4:v100").nodes
 
-    run = Run(Lyra(), trace, Loans(lent, Recorded(points), headroom=0.0))
+    run = Run(Lyra(), trace, Loans(lent, RecordedDemand(points), headroom=0.0))
 
     demand = {job.id: job.demand for job, _ in trace}
     wanted, here, held = dict(points), 0, dict[JobId, Allocation]()
@@ -381,7 +381,9 @@ def test_without_a_recall_no_base_worker_is_ever_taken_away(seed: int) -> None:
 
 def test_a_job_that_loses_flexible_workers_alone_goes_on() -> None:
     trace = Trace("one", ((elastic("a", 8, 12, 600.0), Truth(600.0)),))
-    loans = Loans(read_loans("1x4:v100").nodes, Recorded(((0.0, 0), (100.0, 1))), headroom=0.0)
+    loans = Loans(
+        read_loans("1x4:v100").nodes, RecordedDemand(((0.0, 0), (100.0, 1))), headroom=0.0
+    )
 
     run = Run(Lyra(), trace, loans)
 

@@ -28,7 +28,7 @@ from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.testing import view_of
 from weft_papers.muri.policy import Muri
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 
 CLUSTER = "8x8:v100"
 POLICIES = {
@@ -43,7 +43,7 @@ TRACES = [f"trace{i}{suffix}" for i in (1, 2, 3, 4) for suffix in ("", "_pr")]
 BASELINES_WITHIN, MURI_WITHIN = 0.01, 0.03
 
 
-class Ran(NamedTuple):
+class MuriRun(NamedTuple):
     """Completion times and CPU time of one simulation, in seconds."""
 
     average: float
@@ -52,12 +52,12 @@ class Ran(NamedTuple):
     cpu_s: float
 
 
-def run(trace: Path, policy: str) -> Ran:
+def run(trace: Path, policy: str) -> MuriRun:
     """Run one simulation that counts as the authors' simulator does."""
     began = process_time()
-    done = run_one(Setup(str(trace), named(policy), CLUSTER, perf="muri"))
+    done = run_one(Setup(str(trace), find_authors_class(policy), CLUSTER, perf="muri"))
     hours = done.metrics
-    return Ran(
+    return MuriRun(
         3600 * hours["avg_jct_h"],
         3600 * hours["p99_jct_h"],
         3600 * hours["makespan_h"],

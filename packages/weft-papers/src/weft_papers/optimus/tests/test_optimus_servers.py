@@ -19,7 +19,7 @@ from weft.core.plan.view import View
 from weft.core.state.cells import Floats
 from weft.core.state.state import State
 from weft.formulas.training.tasks import Ratios, Task, Tasks, tasks_of
-from weft.perf.training.layered import ModelLayer, Network, even, step_s
+from weft.perf.training.layered import ModelLayer, Network, place_together, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
@@ -148,7 +148,7 @@ def test_of_all_ways_to_fill_so_many_nodes_an_even_one_is_quickest(
         and all(a + b == (w + p) // nodes for a, b in zip(ws, ps, strict=True))
     ]
 
-    ours = step_s(network, 0.0, even(w, p, max(w // nodes, 1)))
+    ours = step_s(network, 0.0, place_together(w, p, max(w // nodes, 1)))
 
     assert ours <= min((step_s(network, 0.0, s) for s in splits), default=np.inf) + 1e-9
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.state.cells import Floats
-from weft_papers.pollux.genetic import Counts, Matrix, cross, evolve, mutate, repair, totals
+from weft_papers.pollux.genetic import (
+    Counts,
+    Matrix,
+    count_replicas,
+    cross_over,
+    evolve,
+    mutate,
+    repair,
+)
 
 
 def counts(*values: Any) -> Counts:
@@ -70,7 +78,7 @@ def problems(draw: Any) -> tuple[Matrix, int]:
 
 
 def check(problem: Matrix, states: Counts) -> None:
-    total, on = totals(states), states > 0
+    total, on = count_replicas(states), states > 0
     spread = on & (on.sum(axis=2) > 1)[:, :, None]
     assert (states >= 0).all()
     assert (states == np.floor(states)).all()
@@ -103,7 +111,7 @@ def test_a_generation_of_children_can_be_carried_out(case: tuple[Matrix, int]) -
     rng = np.random.default_rng(seed)
     parents = np.repeat(problem.held[:, None], 10, axis=1)
 
-    children = repair(problem, mutate(problem, cross(problem, parents, 30, rng), rng), rng)
+    children = repair(problem, mutate(problem, cross_over(problem, parents, 30, rng), rng), rng)
 
     assert children.shape == (len(problem.held), 30, len(problem.capacity))
     check(problem, children)
@@ -119,7 +127,7 @@ def test_the_search_never_loses_what_it_started_from(case: tuple[Matrix, int]) -
     check(problem, evolved.states)
     scores = evolved.score
     assert (np.diff(scores) <= 0).all()
-    assert problem.rows(start)[0].sum() <= scores[0] <= problem.bound + 1e-9
+    assert problem.score_rows(start)[0].sum() <= scores[0] <= problem.bound + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -128,7 +136,7 @@ def test_the_search_finds_the_best_of_all_states(seed: int) -> None:
     every = np.array([*product(range(4), repeat=6)], dtype=np.float32)
     every = every.reshape(-1, 3, 2).transpose(1, 0, 2)
     sound = repair(problem, every.copy(), np.random.default_rng(0))
-    best = problem.rows(sound)[0].sum(axis=0).max()
+    best = problem.score_rows(sound)[0].sum(axis=0).max()
 
     evolved = evolve(problem, problem.held[:, None], np.random.default_rng(seed))
 

@@ -34,7 +34,13 @@ from weft_papers.pollux.authors import (
 )
 from weft_papers.pollux.genetic import Matrix
 from weft_papers.pollux.machines import MachineParts
-from weft_papers.pollux.policy import Pollux, PolluxMemory, restart_factor, speedups, worth
+from weft_papers.pollux.policy import (
+    Pollux,
+    PolluxMemory,
+    power_mean_terms,
+    restart_factor,
+    speedups,
+)
 
 
 class Told(NothingLearnt):
@@ -106,7 +112,7 @@ def fitness(rows: Sequence[tuple[int, int, float]], p: float) -> float:
     view = view_of("2x4:t4", *elastic("a", "b"))
     known = speedups(view.table, Told(), MachineParts.of(view))
     factor = np.array([row[2] for row in rows])
-    each = worth(known.values, factor, scale=2 / 8, p=p)
+    each = power_mean_terms(known.values, factor, scale=2 / 8, p=p)
     total = sum(each[i, 1, int(nodes > 1), k] for i, (nodes, k, _) in enumerate(rows))
     mean = total / len(rows)
     return float(np.exp(mean) if p == 0 else (np.sign(p) * mean) ** (1 / p))
@@ -167,7 +173,7 @@ def test_a_job_of_no_age_gains_nothing_by_a_change() -> None:
     view = view_of("2x4:t4", *elastic("a"))
     known = speedups(view.table, Told(), MachineParts.of(view))
 
-    each = worth(known.values, np.zeros(1), scale=0.25, p=-1.0)
+    each = power_mean_terms(known.values, np.zeros(1), scale=0.25, p=-1.0)
 
     assert each[0, 1] == pytest.approx(np.full((2, 9), -1000.0), abs=1e-6)
 
@@ -251,7 +257,7 @@ def test_goals_are_the_power_mean_and_utility() -> None:
     state = np.zeros((2, 1, 4), dtype=np.float32)
     state[0, 0, 0] = state[1, 0, 1] = 4.0
 
-    fitness, use = goals(state, matrix.rows(state)[0].sum(axis=0))
+    fitness, use = goals(state, matrix.score_rows(state)[0].sum(axis=0))
 
     factor = restart_factor(np.array([600.0]), np.zeros(1))[0]
     speed = goals.values[0, 0, 4]
@@ -388,7 +394,10 @@ def test_what_jobs_hold_in_common_is_never_made_worse() -> None:
     for row, job in enumerate(view.table.jobs):
         for piece in after[job.id].slices if job.id in after else ():
             wanted[row, 0, view.cluster.index[piece.node]] = len(piece.gpus)
-    assert matrix.rows(wanted)[0].sum() >= matrix.rows(machines.held(view)[:, None])[0].sum()
+    assert (
+        matrix.score_rows(wanted)[0].sum()
+        >= matrix.score_rows(machines.held(view)[:, None])[0].sum()
+    )
 
 
 def test_a_job_that_may_not_be_stopped_keeps_what_it_holds() -> None:
@@ -438,7 +447,7 @@ def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
     matrix = policy._matrix(view, machines, known, np.arange(3))
     states = front.states[order].astype(np.float32)
     goals = np.stack(
-        [matrix.rows(states)[0].sum(axis=0), utility(known.values, machines.capacity, states)]
+        [matrix.score_rows(states)[0].sum(axis=0), utility(known.values, machines.capacity, states)]
     )
     assert (fronts(goals) == 0).all()
 

@@ -105,7 +105,7 @@ class RubickModel:
                 offload=zero == "zero-offload",
                 checkpointing=again == "gc",
             )
-            if self._law.fits(plan):
+            if self._law.allows_plan(plan):
                 rate = self.batch / (self._law.step_ms(plan) / 1000)
                 best = Entry(rate, ("DP", again, zero), gpus) if rate > best.rate else best
         return best

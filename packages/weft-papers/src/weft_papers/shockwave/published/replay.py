@@ -39,7 +39,7 @@ THEIRS: dict[str, Callable[[], Policy]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ReplayGround:
     """A trace, the table it was measured with, and the GPUs it runs on."""
 
     trace: str
@@ -48,10 +48,10 @@ class Ground:
 
 
 GROUNDS = {
-    120: Ground("canonical_120jobs_32gpus.trace", "tacc_throughputs.json", 32),
-    220: Ground("scale_220jobs_64gpus.trace", "wisr_throughputs.json", 64),
-    460: Ground("scale_460jobs_128gpus.trace", "wisr_throughputs.json", 128),
-    900: Ground("scale_900jobs_256gpus_a.trace", "wisr_throughputs.json", 256),
+    120: ReplayGround("canonical_120jobs_32gpus.trace", "tacc_throughputs.json", 32),
+    220: ReplayGround("scale_220jobs_64gpus.trace", "wisr_throughputs.json", 64),
+    460: ReplayGround("scale_460jobs_128gpus.trace", "wisr_throughputs.json", 128),
+    900: ReplayGround("scale_900jobs_256gpus_a.trace", "wisr_throughputs.json", 256),
 }
 
 
@@ -73,9 +73,9 @@ class Rounds(Physics):
         super().__init__(trace, truth)
         self._clock = truth.clock
 
-    def review(self, now: float, seq: int) -> Milestone:
+    def update_progress(self, now: float, seq: int) -> Milestone:
         self._clock.round = round(now / ROUND_S)
-        return super().review(now, seq)
+        return super().update_progress(now, seq)
 
 
 def load(folder: Path, jobs: int) -> Trace:

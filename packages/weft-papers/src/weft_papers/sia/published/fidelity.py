@@ -9,7 +9,7 @@ from pathlib import Path
 
 import weft
 from weft.sim.result import Outcome
-from weft_papers.published import named
+from weft_papers.published import find_authors_class
 from weft_papers.sia.published.retune import retuned
 
 SIA = "authors/sia"
@@ -36,9 +36,13 @@ def simulate(data: Path, name: str, policy: str, cluster: str) -> tuple[Outcome,
 def simulate_file(data: Path, file: Path, policy: str, cluster: str) -> tuple[Outcome, float]:
     began = time.process_time()
     result = weft.simulate(
-        str(file), named(policy), cluster, profiles=str(data / "profiles"), free_moves=True
+        str(file),
+        find_authors_class(policy),
+        cluster,
+        profiles=str(data / "profiles"),
+        free_moves=True,
     )
-    return result.outcomes[named(policy)][0], time.process_time() - began
+    return result.outcomes[find_authors_class(policy)][0], time.process_time() - began
 
 
 def gpu_hours(outcome: Outcome, round_s: float) -> float:

@@ -17,14 +17,14 @@ from weft.core.state.cells import Floats
 from weft.formulas.training.convergence import Curve
 from weft.formulas.training.tasks import Law
 from weft.perf.training.learner import Learner
-from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.loss_laws import LinearConvergence, SublinearConvergence, fit_law
 from weft.testing import view_of, with_knowledge
 from weft_papers.slaq.policy import Slaq, grow_by_gain, reduction, reductions, sizes
 from weft_papers.tests.training_ports import NoTraining
 
-X = Sublinear(0.01, 0.1, 1.0, 0.1)
-Y = Sublinear(0.05, 0.2, 0.5, 0.3)
-Z = Linear(0.8, 1.0, 0.05)
+X = SublinearConvergence(0.01, 0.1, 1.0, 0.1)
+Y = SublinearConvergence(0.05, 0.2, 0.5, 0.3)
+Z = LinearConvergence(0.8, 1.0, 0.05)
 
 
 def learned(
@@ -113,13 +113,13 @@ def test_the_unit_of_a_loss_changes_nothing() -> None:
 
 
 def test_a_converged_job_gets_one_gpu_and_no_more() -> None:
-    flat = {"a": learned(Linear(0.5, 1.0, 0.1), 500, 1.0, 0.5), "x": TOLD["x"]}
+    flat = {"a": learned(LinearConvergence(0.5, 1.0, 0.1), 500, 1.0, 0.5), "x": TOLD["x"]}
 
     assert held(view(16, flat, "a", "x", most=8), Slaq(epoch=10.0)) == {"a": 1, "x": 8}
 
 
 def test_more_jobs_than_gpus_leave_out_those_whose_loss_falls_least() -> None:
-    known = {**TOLD, "flat": learned(Linear(0.5, 1.0, 0.1), 500, 1.0, 0.5)}
+    known = {**TOLD, "flat": learned(LinearConvergence(0.5, 1.0, 0.1), 500, 1.0, 0.5)}
 
     assert set(held(view(2, known, "flat", "y", "x", "z"), Slaq(epoch=10.0))) == {"x", "z"}
 
@@ -149,25 +149,25 @@ def test_all_gpus_are_handed_out_while_losses_fall() -> None:
 # ---- 3.2 laws
 
 
-@pytest.mark.parametrize("law", [X, Y, Sublinear(0.0, 0.3, 2.0, 0.0)])
-def test_exact_sublinear_losses_are_predicts(law: Sublinear) -> None:
+@pytest.mark.parametrize("law", [X, Y, SublinearConvergence(0.0, 0.3, 2.0, 0.0)])
+def test_exact_sublinear_losses_are_predicts(law: SublinearConvergence) -> None:
     k = np.arange(40.0)
 
     fitted = fit_law(k.tolist(), law(k).tolist(), "sublinear")
 
-    assert isinstance(fitted, Sublinear)
+    assert isinstance(fitted, SublinearConvergence)
     assert [fitted.a, fitted.b, fitted.c, fitted.d] == pytest.approx(
         [law.a, law.b, law.c, law.d], abs=2e-3
     )
 
 
-@pytest.mark.parametrize("law", [Z, Linear(0.97, 3.0, 0.5)])
-def test_exact_linear_losses_are_predicts(law: Linear) -> None:
+@pytest.mark.parametrize("law", [Z, LinearConvergence(0.97, 3.0, 0.5)])
+def test_exact_linear_losses_are_predicts(law: LinearConvergence) -> None:
     k = np.arange(40.0)
 
     fitted = fit_law(k.tolist(), law(k).tolist())
 
-    assert isinstance(fitted, Linear)
+    assert isinstance(fitted, LinearConvergence)
     assert (fitted.mu, fitted.scale, fitted.c) == pytest.approx(
         (law.mu, law.scale, law.c), rel=1e-2
     )

@@ -20,9 +20,9 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.host import load_shipped, read_tables
 from weft.testing import view_of, with_knowledge
-from weft_papers.synergy.policy import Synergy, optimal, super_server
+from weft_papers.synergy.policy import Synergy, solve_optimal, super_server
 from weft_papers.synergy.servers import Allotment, RoundJob, SynergyServer
-from weft_papers.synergy.tune import fill, greedy, proportional, tune
+from weft_papers.synergy.tune import greedy, proportional, redistribute, tune
 
 ONE = "res18 alexnet gnmt transformer lstm mobilenet res50 deepspeech"
 TWO = "gnmt lstm transformer res50 deepspeech mobilenet alexnet res18"
@@ -34,7 +34,7 @@ Mechanism = Callable[[Allotment], None]
 
 def filled(allotment: Allotment) -> None:
     tune(allotment)
-    fill(allotment)
+    redistribute(allotment)
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +48,18 @@ def tables(data: Callable[[str], Path]) -> dict[str, Sensitivity]:
         (ONE, BIG, proportional, 8.0, 0),
         (ONE, BIG, greedy, 8.34, 0),
         (ONE, BIG, tune, 8.15, 5),
-        (ONE, BIG, optimal, 9.58, 0),
+        (ONE, BIG, solve_optimal, 9.58, 0),
         (ONE, BIG, filled, 9.58, 0),
         (TWO, BIG, greedy, 6.70, 8),
         (TWO, BIG, tune, 8.70, 2),
-        (TWO, BIG, optimal, 9.58, 0),
+        (TWO, BIG, solve_optimal, 9.58, 0),
         (THREE, BIG, greedy, 11.39, 0),
         (THREE, BIG, tune, 11.39, 0),
-        (THREE, BIG, optimal, 11.39, 0),
+        (THREE, BIG, solve_optimal, 11.39, 0),
         (FOUR, SMALL, proportional, 4.0, 0),
         (FOUR, SMALL, greedy, 4.4, 1),
         (FOUR, SMALL, tune, 4.0, 4),
-        (FOUR, SMALL, optimal, 5.06, 0),
+        (FOUR, SMALL, solve_optimal, 5.06, 0),
         (FOUR, SMALL, filled, 5.06, 0),
     ],
 )
@@ -120,7 +120,9 @@ def racked(round_: list[tuple[int, str]], count: int) -> Allotment:
 
 
 @settings(deadline=None)
-@given(rounds, st.integers(1, 3), st.sampled_from([greedy, tune, optimal, filled, proportional]))
+@given(
+    rounds, st.integers(1, 3), st.sampled_from([greedy, tune, solve_optimal, filled, proportional])
+)
 def test_no_server_promises_more_than_it_has(
     round_: list[tuple[int, str]], count: int, mechanism: Mechanism
 ) -> None:
@@ -142,7 +144,7 @@ def test_no_server_promises_more_than_it_has(
 
 
 @settings(deadline=None)
-@given(rounds, st.integers(1, 3), st.sampled_from([tune, optimal, filled]))
+@given(rounds, st.integers(1, 3), st.sampled_from([tune, solve_optimal, filled]))
 def test_nobody_is_skipped_or_slower_than_its_share(
     round_: list[tuple[int, str]], count: int, mechanism: Mechanism
 ) -> None:

@@ -21,7 +21,7 @@ from weft.core.plan.view import View
 from weft.core.state.state import State
 from weft.testing import view_of
 from weft_papers.themis.apps import App, AppJob, Crowd, rank_apps
-from weft_papers.themis.policy import Themis, ThemisMemory, count_participants, divide, keep
+from weft_papers.themis.policy import Themis, ThemisMemory, count_participants, divide, useful_share
 
 NOW, CLUSTER = 1800.0, 8
 HOUR = {"duration_s": 3600.0}
@@ -67,7 +67,7 @@ def test_an_auction_of_eight_gpus() -> None:
     sizes, parts = divide(8, [app.bids(8, CLUSTER, NOW) for app in (A, B, C)])
 
     values = [1.0 / app.rho(n, CLUSTER, NOW) for app, n in zip((A, B, C), sizes, strict=True)]
-    kept = [keep(n, c, range(9)) for n, c in zip(sizes, parts, strict=True)]
+    kept = [useful_share(n, c, range(9)) for n, c in zip(sizes, parts, strict=True)]
     assert sizes == [3, 2, 3]
     assert prod(values) == pytest.approx(0.8947859)
     assert parts == pytest.approx([0.7236842, 0.7388060, 0.7444030])
@@ -142,9 +142,9 @@ def test_scaling_the_bids_of_one_app_changes_no_payment(
 
 
 def test_a_winner_keeps_whole_gangs() -> None:
-    assert keep(8, 0.6, [0, 4, 8]) == 4
-    assert keep(8, 0.3, [0, 4, 8]) == 4
-    assert keep(3, 0.99, [0, 1, 2, 3]) == 2
+    assert useful_share(8, 0.6, [0, 4, 8]) == 4
+    assert useful_share(8, 0.3, [0, 4, 8]) == 4
+    assert useful_share(3, 0.99, [0, 1, 2, 3]) == 2
 
 
 def test_the_crowd_is_averaged_over_the_life_of_an_app() -> None:
@@ -221,8 +221,8 @@ def test_a_running_app_bids_for_what_it_could_use_beside_what_it_holds() -> None
     assert held.useful(8) == [0, 1, 2]
     assert held.split(2) == {"a": 6}
     assert held.bids(8, CLUSTER, 50.0).keys() == {1, 2}
-    assert held.wants(1)
-    assert not App("b", (AppJob(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)
+    assert held.can_use(1)
+    assert not App("b", (AppJob(firm, 100.0, holds=4),), 0.0, 2.0).can_use(8)
 
 
 def test_what_winners_pay_goes_to_who_can_use_it_at_once() -> None:
@@ -338,5 +338,5 @@ def test_apps_without_gpus_go_by_what_their_least_gang_would_give() -> None:
     ranked = rank_apps([holds, B, A, C], CLUSTER, NOW)
 
     assert [app.name for app in ranked] == ["C", "A", "B", "A"]
-    assert [app.holds for app in ranked] == [0, 0, 0, 1]
+    assert [app.held_gpus for app in ranked] == [0, 0, 0, 1]
     assert C.least_rho(CLUSTER, NOW) == pytest.approx(3.4667, abs=5e-5)

@@ -108,10 +108,10 @@ def explain(
     demand = mine.demand
     free = present.free_for(mine)
     cold_s = _predict_cold_s(present, purse)
-    ordering = replace(purse, step_s=cold_s).part(ORDER)
+    ordering = replace(purse, step_s=cold_s).share_of_rest(ORDER)
     purse = replace(purse, step_s=max(purse.step_s, cold_s / COLD))
     ahead = in_front(present, row, ordering)
-    changing = purse.part(CHANGES)
+    changing = purse.share_of_rest(CHANGES)
     advice = cheapest_change(present, mine, more, changing)
     never = waits is not None and waits.blocker is Blocker.TOO_LARGE
     start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
@@ -211,7 +211,7 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Pur
     there = present if len(present.table) <= ALL else before
     if unknown := there.unknown_start(job):
         return Estimate((None,), unknown=unknown)
-    estimate = there.estimate(job, purse=purse.part(SIMULATED))
+    estimate = there.estimate(job, purse=purse.share_of_rest(SIMULATED))
     enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
     if any(seconds is not None for seconds in estimate.after) and enough:
         return estimate

@@ -310,7 +310,7 @@ class Present:
         timeline: Sequence[TimelineBar] = ()
         never: dict[JobId, str] = {}
         for seed in range(simulations):
-            fork, ration = self._fork(seed), purse.part(1.0 if seed else 0.5)
+            fork, ration = self._fork(seed), purse.share_of_rest(1.0 if seed else 0.5)
             times = fork.to_the_end(each, _tell(ration, seed, simulations, progress))
             if seed and ration.empty:
                 break

@@ -22,7 +22,7 @@ class Purse:
     step_s: float = 0.0
     _began: float = field(default_factory=time.thread_time)
 
-    def part(self, share: float) -> Purse:
+    def share_of_rest(self, share: float) -> Purse:
         """A share of what is left, for one of several questions; a decision where there is one."""
         left_s = self.left_s
         return Purse(max(share * left_s, min(SLACK * self.step_s, left_s)), self.step_s)

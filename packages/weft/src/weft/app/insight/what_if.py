@@ -207,7 +207,7 @@ def what_if(
     replaying = partial(_replay, past, variants, perf, progress)
     jobs, fewer, purse = len(past), "", Purse(cpu_s)
     try:
-        replayed = replaying(jobs, purse.part(WHOLE))
+        replayed = replaying(jobs, purse.share_of_rest(WHOLE))
     except TooDear:
         jobs, purse = min(FEWEST, len(past)), Purse(purse.left_s)
         replayed = replaying(jobs, Purse())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.app.engine import build_real_engine
-from weft.app.measure.script import MeasureSettings, room
+from weft.app.measure.script import MeasureSettings, first_gpus
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Event, Failed, Finished, Reported, StartFailed, Stopped
 from weft.core.events.report import Report
@@ -123,7 +123,7 @@ class _Crew:
         """Start all jobs, measure, and see them all gone."""
         began = time.monotonic()
         engine = self._engine
-        node, on = await room(engine, self._wanted)
+        node, on = await first_gpus(engine, self._wanted)
         self._events = engine.events()
         await engine.adopt(())
         try:

@@ -56,7 +56,7 @@ class BatchPoint:
     efficiency: float | None = None
     goodput: float | None = None
 
-    def worth(self, noise: float, first: int) -> BatchPoint:
+    def with_worth(self, noise: float, first: int) -> BatchPoint:
         """The point with what its samples are worth at a noise scale, against `first` a batch."""
         worth = (noise + first) / (noise + self.batch)
         return replace(self, efficiency=worth, goodput=self.throughput * worth)
@@ -112,7 +112,7 @@ async def _measure(
     progress: Callable[[str], None],
 ) -> ScriptProfile:
     engine = build_real_engine(wanted.engine, state)
-    node, on = await room(engine, wanted)
+    node, on = await first_gpus(engine, wanted)
     launch = Launch(
         tuple(command), str(workdir), dict(wanted.env or {}), retries=0, processes=Processes.PER_GPU
     )
@@ -129,11 +129,11 @@ async def _measure(
     took = time.monotonic() - began
     points, noise = tuple(run.points), run.noise
     if noise is not None:
-        points = tuple(point.worth(noise["noise"], points[0].batch) for point in points)
+        points = tuple(point.with_worth(noise["noise"], points[0].batch) for point in points)
     return ScriptProfile(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
 
 
-async def room(engine: Engine, wanted: MeasureSettings) -> tuple[Node, Allocation]:
+async def first_gpus(engine: Engine, wanted: MeasureSettings) -> tuple[Node, Allocation]:
     """The first GPUs of the machine; raises InvalidConfig if it has too few."""
     [node] = await engine.nodes()
     if wanted.gpus > node.gpus:

@@ -49,7 +49,7 @@ class BadNodes:
     _guilty: defaultdict[JobId, set[NodeId]] = field(default_factory=lambda: defaultdict(set))
     _unlucky: defaultdict[str, set[NodeId]] = field(default_factory=lambda: defaultdict(set))
 
-    def note(self, at: float, event: Event) -> NodeId | None:
+    def check_event(self, at: float, event: Event) -> NodeId | None:
         """Take in one event; the node that has become suspect by it."""
         match event:
             case Decided(_, changes):
@@ -161,7 +161,7 @@ class DeviceFaults(_Windows):
             self._keep(faults)
             await self._change(quotas, why="; ".join(dict.fromkeys(news)))
 
-    def forgive(self, node: NodeId) -> None:
+    def use_again(self, node: NodeId) -> None:
         """A person uses it again, whatever is wrong with its devices now."""
         others = {
             name: why for name, why in self._faults.items() if not name.startswith(f"{node}:")

@@ -315,7 +315,7 @@ class Live:
             and name.removeprefix(DRAIN).removeprefix(ASIDE).partition(":")[0] == node
         ]
         self.bad_nodes.forget(node)
-        self.device_faults.forgive(node)
+        self.device_faults.use_again(node)
         if names:
             await self.set_quotas(self.quotas.without_windows(*names), by)
         if self.sleep_nodes is None or not await self.sleep_nodes.wake(node):
@@ -325,7 +325,7 @@ class Live:
         """Set machines aside where one job after the other fails at its start."""
         async for rows in self.driver.subscribe(self.driver.seq):
             for _, at, event in rows:
-                node = self.bad_nodes.note(at, event)
+                node = self.bad_nodes.check_event(at, event)
                 if node is not None and self._can_spare(node):
                     await self._set_aside(node)
 

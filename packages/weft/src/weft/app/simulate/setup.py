@@ -23,7 +23,7 @@ from weft.frozen import frozen
 from weft.perf.restart import state_gb
 from weft.sim.asleep import drawn_gb
 from weft.sim.faults import Faults
-from weft.sim.loans import Diurnal, Loans, Needed, Recorded
+from weft.sim.loans import DailyDemand, Loans, MachineDemand, RecordedDemand
 from weft.traces.options import Options
 
 RESTART, LIVE = "restart", "live"
@@ -195,10 +195,10 @@ def _pair(text: str, pair: str) -> tuple[str, str]:
     return key, value
 
 
-def _needed(typed: dict[str, str]) -> Needed:
+def _needed(typed: dict[str, str]) -> MachineDemand:
     trace = typed.pop("trace", None)
     if trace is None:
-        return Diurnal(**settings("--loan", Diurnal, typed))
+        return DailyDemand(**settings("--loan", DailyDemand, typed))
     if typed:
         raise InvalidConfig(
             f"--loan: {', '.join(typed)} has no effect beside a trace",
@@ -207,7 +207,7 @@ def _needed(typed: dict[str, str]) -> Needed:
     return read_needed(expand(trace))
 
 
-def read_needed(path: Path) -> Recorded:
+def read_needed(path: Path) -> RecordedDemand:
     """A CSV file of `time_s,needed`: machines that their owner needs from a time on."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -225,4 +225,4 @@ def read_needed(path: Path) -> Recorded:
                 f"{path}, line {number}: {dict(row)} is not a time and a number of machines",
                 hint="the file begins with the line time_s,needed",
             ) from error
-    return Recorded(tuple(points))
+    return RecordedDemand(tuple(points))

@@ -95,12 +95,12 @@ def wire(
         terms = (live.pause_s, live.pause_gb_s, live.prepare_s)
         costs = StatedCosts(world.perf, True, *terms, able=world.able, later=live.restart_of)
     physics = Physics(
-        faults.strike(world.trace, seed),
+        faults.with_failures(world.trace, seed),
         _on_loan(world.perf, loans),
         checkpoint_s=checkpoint_s,
         tick_s=about.every or TICK_S,
         free_moves=free_moves,
-        coupling=world.coupling,
+        coupling=world.link_coupling,
         places=world.meeting_places,
         terms=ChangeTerms(
             world.interruption,

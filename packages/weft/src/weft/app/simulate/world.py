@@ -75,7 +75,7 @@ class World:
     plans: Plans | None = None
 
     @property
-    def coupling(self) -> Coupling | None:
+    def link_coupling(self) -> Coupling | None:
         """The effect of jobs on each other, by devices and by links."""
         return self.together if self.joined is None else self.joined
 
@@ -218,7 +218,7 @@ def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:
 
 
 def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> World:
-    admitted = table.admitting(trace, cluster.kinds)
+    admitted = table.with_fitting_kinds(trace, cluster.kinds)
     return World(admitted, table, ThroughputBeliefs(table), pairs=table)
 
 

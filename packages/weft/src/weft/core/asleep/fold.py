@@ -75,7 +75,7 @@ def resume(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> l
     table.set(row, Column.HELD, to.gpus)
     table.set(row, Column.STAGE, Stage.STARTING)
     wake_up = Resume(job, to, sleeping.attempt)
-    return [] if state.releasing and state.releasing.hold(wake_up) else [wake_up]
+    return [] if state.releasing and state.releasing.hold_back(wake_up) else [wake_up]
 
 
 def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
@@ -119,7 +119,7 @@ def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
     if table.allocations[row] is None:
         table.set(row, Column.STAGE, Stage.PENDING)
     state.asleep.mark_asleep(now, table.jobs[row], event.rung, event.took_s, event.host_gb)
-    return [*state.releasing.left(job, attempt)]
+    return [*state.releasing.on_attempt_gone(job, attempt)]
 
 
 def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action]:
@@ -134,14 +134,14 @@ def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action
         state.asleep.sleepers[job] = replace(sleeping, there=True, rung=sleeping.was, was=None)
         if table.allocations[row] is None:
             table.set(row, Column.STAGE, Stage.PENDING)
-        return [*state.releasing.left(job, attempt)]
+        return [*state.releasing.on_attempt_gone(job, attempt)]
     on = table.allocations[row]
     if on is None:
         return [Stop(job, attempt)]
     state.releasing.drop(job)
     table.set(row, Column.STAGE, Stage.RUNNING)
     table.meters_on(row, now, on.gpus * on.sharing.share)
-    return [*state.releasing.left(job, attempt)]
+    return [*state.releasing.on_attempt_gone(job, attempt)]
 
 
 def _awoke(state: StateParts, now: float, event: Awoke) -> list[Action]:

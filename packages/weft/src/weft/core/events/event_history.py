@@ -26,7 +26,7 @@ class EventHistory:
             self.events.maxlen or REMEMBERED,
         )  # the log has it all; a snapshot need not
 
-    def of(self, job: JobId) -> list[str]:
+    def lines_of_job(self, job: JobId) -> list[str]:
         """The last events of a job, oldest first, a line each."""
         lines = [_line(at, event, job) for at, event in self.events if names(event, job)]
         return lines[-TOLD:]
@@ -37,7 +37,7 @@ class EventHistory:
         job = _job_of(event, why)
         if job is None:
             return StateError(what)
-        events = "\n".join(f"  {line}" for line in self.of(job))
+        events = "\n".join(f"  {line}" for line in self.lines_of_job(job))
         return StateError(f"{what}\nhistory of job {job!r}:\n{events or '  no events are known'}")
 
 

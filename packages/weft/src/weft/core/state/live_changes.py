@@ -86,7 +86,7 @@ class LiveChanges:
                 able.add(job)
         return pick_live(changes, held, able) if able else ()
 
-    def begin(
+    def start_resizes(
         self, now: float, changes: list[tuple[int, Allocation]], table: JobTable, free: Capacity
     ) -> list[Action]:
         """Other devices for jobs that train on, by row; what they had is given back already."""
@@ -97,7 +97,7 @@ class LiveChanges:
             actions += ready
             resizes.append(resize)
         for resize in resizes:  # only now is it known what others leave
-            actions += self.ask(resize)
+            actions += self.requests_now(resize)
         return actions
 
     def _promise(
@@ -114,10 +114,10 @@ class LiveChanges:
         self.under_way[job.id] = PendingResize(job.id, able.attempt, able.epoch, holds)
         table.meters_off(row, now)
         table.meters_on(row, now, join(to, holds).gpus * to.sharing.share)
-        ready = self._releasing.shed(job.id, holds, to)
+        ready = self._releasing.start_shedding(job.id, holds, to)
         return Resize(job, able.attempt, to, able.epoch), ready
 
-    def ask(self, resize: Resize) -> list[Resize]:
+    def requests_now(self, resize: Resize) -> list[Resize]:
         """The resizes to ask for now: none while others are still on the new devices."""
         holds = self.under_way[resize.job.id].holds
         return [] if self._releasing.hold_resize(resize, holds) else [resize]
@@ -127,7 +127,7 @@ class LiveChanges:
         resizing = self.under_way.get(job.id)
         if resizing is None or not self._releasing.drop(job.id):
             return None
-        return self.ask(Resize(job, resizing.attempt, to, resizing.epoch))
+        return self.requests_now(Resize(job, resizing.attempt, to, resizing.epoch))
 
     def is_answered(self, job: JobId, attempt: int, epoch: int) -> bool:
         """True if this answers the last change of a job."""
@@ -141,7 +141,7 @@ class LiveChanges:
         del self.under_way[job]
         table.meters_off(row, now)
         table.meters_on(row, now, on.gpus * on.sharing.share)
-        return [*self._releasing.gave(job)]
+        return [*self._releasing.on_shed(job)]
 
     def ask_to_leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
         """An attempt is asked to go from all that it holds; False if no attempt runs."""
@@ -151,27 +151,29 @@ class LiveChanges:
         if self._releasing.drop(job) and not resizing:
             return False
         self._releasing.leave(job, attempt, holds)
-        waited = self._releasing.gave(job)
+        waited = self._releasing.on_shed(job)
         assert not waited  # what it was to shed it leaves with the rest
         return True
 
-    def end(self, job: JobId) -> list[Action]:
+    def on_job_end(self, job: JobId) -> list[Action]:
         """A job has left of itself: what waited for what it was to shed."""
         self.able.pop(job, None)
         if self.under_way.pop(job, None) is None:
             return []
         self._releasing.drop(job)
-        return [*self._releasing.gave(job)]
+        return [*self._releasing.on_shed(job)]
 
     def load(self, saved: Iterable[PendingResize], table: JobTable, held: Collection[str]) -> None:
         """Take up changes that were under way; those of `held` were not asked for yet."""
         self.under_way = {resizing.job: resizing for resizing in saved}
         resizes = [_resize_of(resizing, table) for resizing in self.under_way.values()]
         for resize in resizes:
-            self._releasing.shed(resize.job.id, self.under_way[resize.job.id].holds, resize.to)
+            self._releasing.start_shedding(
+                resize.job.id, self.under_way[resize.job.id].holds, resize.to
+            )
         for resize in resizes:
             if resize.job.id in held:
-                self.ask(resize)
+                self.requests_now(resize)
 
     def pending_resizes(self, table: JobTable) -> list[Resize]:
         """Every change that was asked for and not answered yet."""

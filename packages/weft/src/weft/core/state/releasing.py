@@ -60,7 +60,7 @@ class Releasing:
         self._leaving[job, attempt] = on
         self._use(_keys(job, on))
 
-    def shed(self, job: JobId, holds: Allocation, to: Allocation) -> list[Waits]:
+    def start_shedding(self, job: JobId, holds: Allocation, to: Allocation) -> list[Waits]:
         """A job goes from `holds` to `to` as it runs, whatever it was to shed before.
 
         What waited for nothing but devices that it keeps after all.
@@ -70,7 +70,7 @@ class Releasing:
         self._use(keys)
         return self._empty(before)
 
-    def hold(self, start: Start | Resume) -> bool:
+    def hold_back(self, start: Start | Resume) -> bool:
         """Hold a start back if anything it needs is still in use; it comes out of `left`.
 
         So is that of a job which is to run after one that is still leaving.
@@ -101,7 +101,7 @@ class Releasing:
         start = self._held[job]
         self.drop(job)
         if not isinstance(start, Resize):
-            self.hold(replace(start, on=to))
+            self.hold_back(replace(start, on=to))
 
     def rename(self, job: Job) -> None:
         """Put a job as it is now into what is held back of it."""
@@ -116,11 +116,11 @@ class Releasing:
             self._waiting[key].pop(job, None)
         return True
 
-    def left(self, job: JobId, attempt: int) -> list[Waits]:
+    def on_attempt_gone(self, job: JobId, attempt: int) -> list[Waits]:
         """An attempt has gone: what waited for nothing else, device by device."""
         return self._empty(_keys(job, self._leaving.pop((job, attempt))))
 
-    def gave(self, job: JobId) -> list[Waits]:
+    def on_shed(self, job: JobId) -> list[Waits]:
         """The starts that may go ahead once a job has left what it shed.
 
         None if it shed nothing.

@@ -124,7 +124,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.asleep.load(numbers.get("stops", {}), tables.get("asleep", ()))
     for held in tables["held_back"]:
         kind = Resume if state.asleep.find(held.job, held.attempt) is not None else Start
-        state.releasing.hold(kind(jobs[held.job], held.on, held.attempt))
+        state.releasing.hold_back(kind(jobs[held.job], held.on, held.attempt))
     state.live.able = {able.job: able for able in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
     state.reports = {table.job: table for table in tables["reports"]}

@@ -208,7 +208,7 @@ class State:
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
-        return [*self.releasing.left(job, attempt)]
+        return [*self.releasing.on_attempt_gone(job, attempt)]
 
     def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
         row = self.table.find_attempt(job, attempt)
@@ -263,7 +263,7 @@ class State:
         for row, to in keep:
             actions += self._change(now, row, to)
         if grow:
-            actions += self.live.begin(now, grow, self.table, self.free)
+            actions += self.live.start_resizes(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
             self._remove(now, job, self.table.row(job), How.REJECTED)
@@ -302,7 +302,7 @@ class State:
             actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)
         start = Start(self.table.jobs[row], to, self.table.hold(row, to))
-        if not self.releasing or not self.releasing.hold(start):
+        if not self.releasing or not self.releasing.hold_back(start):
             actions.append(start)
         return actions
 
@@ -361,7 +361,7 @@ class State:
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
             self._remove(now, job, row, how, code)
-            return self.live.end(job)
+            return self.live.on_job_end(job)
         if row is not None:
             actions = self._vacate(now, row)
             self._remove(now, job, row, how, code)
@@ -377,7 +377,7 @@ class State:
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
             self._remove(now, job, row, how, code)
-        return [*self.releasing.left(job, attempt)]
+        return [*self.releasing.on_attempt_gone(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> list[Action]:
         on = self.table.allocations[row]
@@ -388,11 +388,11 @@ class State:
         self.table.set(row, Column.HELD, 0.0)
         self.table.set(row, Column.STAGE, Stage.PENDING)
         job, attempt = self.table.jobs[row].id, int(self.table.get(row, Column.ATTEMPT))
-        actions = self.live.end(job)
+        actions = self.live.on_job_end(job)
         if self.asleep.drop(job) is not None:
             self.releasing.drop(job)
             if (job, attempt) in self.releasing:
-                actions += self.releasing.left(job, attempt)
+                actions += self.releasing.on_attempt_gone(job, attempt)
         return actions
 
     def _remove(self, now: float, job: JobId, row: int, how: How, code: int | None = None) -> None:

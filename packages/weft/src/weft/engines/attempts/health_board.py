@@ -48,7 +48,7 @@ class AgentHealth:
 def devices_seen(records: Iterable[DeviceRecord]) -> list[DeviceHealth]:
     """Observations of a watch on the engine's own machine, numbered in its order."""
     return [
-        DeviceHealth(gpu, record.fault, record.notes, counters=record.counters)
+        DeviceHealth(gpu, record.why_not_to_use, record.notes, counters=record.counters)
         for gpu, record in enumerate(records)
     ]
 
@@ -99,7 +99,7 @@ class HealthBoard:
     _claims: dict[tuple[NodeId, int], dict[int, str]] = field(default_factory=dict)
     _checks: dict[Device, dict[int | None, str]] = field(default_factory=dict)
 
-    def take(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
+    def add_lines(self, key: tuple[JobId, int], lines: Iterable[AgentHealth]) -> None:
         """Note the lines that agents of an attempt wrote."""
         for health in lines:
             if health.devices:
@@ -239,7 +239,7 @@ class GangPaces:
     _last: SlowRank | None = None
     _rounds: int = 0
 
-    def take(self, paces: Iterable[RankPace], ranks: int) -> SlowRank | None:
+    def add_paces(self, paces: Iterable[RankPace], ranks: int) -> SlowRank | None:
         """The slow rank that reports of some `ranks` show; None where nothing follows yet."""
         self._told |= {pace.rank: pace for pace in paces}
         if ranks < 2 or len(self._told) < ranks:
@@ -285,7 +285,7 @@ class SlowDevices:
                     del jobs[next(iter(jobs))]  # the oldest
             for pace in paces:  # the job that uses it now reports its state again
                 self.faults.pop(pace.device, None)
-        slow = self._gangs[job][1].take(paces, ranks)
+        slow = self._gangs[job][1].add_paces(paces, ranks)
         if slow is None:
             return
         before = self._found.get(job)

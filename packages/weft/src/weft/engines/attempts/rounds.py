@@ -144,7 +144,7 @@ class AttemptLoop(ABC, Generic[M]):
                 continue  # it was forgotten meanwhile
             for event in events if not attempt.silent else ():
                 self.told(event)
-            self.board.take(key, attempt.health)
+            self.board.add_lines(key, attempt.health)
             attempt.health.clear()
             try:
                 await self._settle(attempt, error, now)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from weft.core.events.event import Event
 from weft.engines.attempts.agent_log import LONGEST_TEXT
 from weft.engines.attempts.health_board import AgentHealth
-from weft.engines.fleet.gang import GangWatch, Note, PartWatch
+from weft.engines.fleet.gang import AgentNote, GangWatch, PartWatch
 from weft.engines.fleet.port import AttemptObservation, AttemptPhase, Gang, Key
 from weft.engines.fleet.roster import PendingChange
 from weft.frozen import frozen
@@ -64,7 +64,7 @@ class ChangeInProgress:
     superseded: bool = False
     ended: float = float("-inf")  # when those that join were last ended
 
-    def on_note(self, note: Note) -> None:
+    def on_note(self, note: AgentNote) -> None:
         """Take account of an agent's note about a change."""
         number, what = note.number, note.event
         if what == "gone":

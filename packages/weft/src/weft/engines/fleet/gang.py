@@ -145,7 +145,7 @@ MACHINE_WIDE = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN
 
 
 @frozen
-class Note:
+class AgentNote:
     """An agent's note about a change of ranks; see `weft.node.resizer`."""
 
     event: str
@@ -156,13 +156,13 @@ class Note:
     text: str = ""
 
 
-def read_note(line: AgentLine) -> Note:
+def read_note(line: AgentLine) -> AgentNote:
     """From a line of an agent's log; `text` is a reason, or the address where ranks can meet."""
     text = str(line.get("reason", line.get("store", "")))[:LONGEST_TEXT]
     if "port" in line:  # of an agent of the last version
         text = f"tcp://{line['address']}:{int(line['port'])}"
     numbers = (int(line.get("epoch", 0)), int(line.get("number", -1)), int(line.get("code", 0)))
-    return Note(line["event"], *numbers, float(line.get("pause_s", 0.0)), text)
+    return AgentNote(line["event"], *numbers, float(line.get("pause_s", 0.0)), text)
 
 
 class GangWatch:
@@ -185,7 +185,7 @@ class GangWatch:
         self._first = gang
         self.roster = roster or begin_roster(gang)
         self.parts = [PartWatch(part, again, agent) for part in self.roster.parts]
-        self.notes: list[Note] = []
+        self.notes: list[AgentNote] = []
         self.able, self.several = False, self.roster.several
         self.started = False  # told
         self.health: list[AgentHealth] = []

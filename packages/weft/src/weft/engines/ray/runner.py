@@ -133,11 +133,11 @@ class Runner:
         self._files.finish(Path(path), size, at, mode)
 
     def news(self, folder: str, have: Mapping[str, Sequence[int]]) -> list[list[Any]]:
-        """Changes of a folder since then; see `ServicePaths.news`."""
+        """Changes of a folder since then; see `ServicePaths.changed_files`."""
         return self._files.changed_files(Path(folder), have)
 
     def listing(self, folder: str) -> list[list[Any]]:
-        """Every file below a folder; see `ServicePaths.listing`."""
+        """Every file below a folder; see `ServicePaths.list_files`."""
         return self._files.list_files(Path(folder))
 
     def read(self, path: str, offset: int, most: int) -> list[Any] | None:

@@ -74,7 +74,7 @@ class HealthLines:
     def poll(self, *, now: bool = False) -> None:
         """Write what is due; `now` looks at devices although they were just looked at."""
         self._watch.poll(now=now)
-        faults = tuple(record.fault for record in self._watch.seen)
+        faults = tuple(record.why_not_to_use for record in self._watch.seen)
         if faults == self._faults and time.monotonic() < self._next:
             return
         paces = self._read_paces() if time.monotonic() >= self._next else []
@@ -86,7 +86,7 @@ class HealthLines:
                 alone=not self._spec.learnt,
                 world=self._spec.world_size,
                 devices=[
-                    (gpu, record.fault, record.notes)
+                    (gpu, record.why_not_to_use, record.notes)
                     for gpu, record in zip(self._numbers(), self._watch.seen, strict=False)
                 ],
                 counters=[

@@ -149,7 +149,7 @@ LEAST_LEFT = 1e-3  # of a training that has not ended
 
 
 @dataclass(slots=True)
-class Stand:
+class GroupState:
     """Progress of a job by its last report.
 
     `attempt` it was, `at` when, after `ran` seconds of executing; `progress` and declared `work`,
@@ -174,7 +174,7 @@ class PooledBeliefs(FittedBeliefs):
     def __init__(self, facts: Facts = DECLARED, *, pool: MeasurementPool | None = None) -> None:
         super().__init__(facts)
         self.pool = MeasurementPool() if pool is None else pool
-        self._stands: dict[JobId, Stand] = {}
+        self._stands: dict[JobId, GroupState] = {}
         self._seen: dict[JobId, tuple[object, ...]] = {}
 
     # ---- learning
@@ -221,7 +221,7 @@ class PooledBeliefs(FittedBeliefs):
                 group.work = work
         elif before is not None:
             work = before.work
-        self._stands[job.id] = Stand(
+        self._stands[job.id] = GroupState(
             attempt.number, attempt.at, attempt.ran, progress, work, goodput, noise
         )
         if before is None or before.attempt != attempt.number or not math.isfinite(work):
@@ -255,7 +255,7 @@ class PooledBeliefs(FittedBeliefs):
         self.pool.groups = decode(dict[Key, MeasuredGroup], saved["groups"])
         for group in self.pool.groups.values():
             group.mixed.close = 0.0
-        self._stands = decode(dict[JobId, Stand], saved["stands"])
+        self._stands = decode(dict[JobId, GroupState], saved["stands"])
 
     # ---- answers
 

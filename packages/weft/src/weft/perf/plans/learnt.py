@@ -70,12 +70,12 @@ class PlanLaw:
     scales: Mapping[int, float] = field(default_factory=dict)
     most: Mapping[tuple[str, bool], int] = field(default_factory=dict)
 
-    def fits(self, plan: Execution) -> bool:
+    def allows_plan(self, plan: Execution) -> bool:
         """Return true if memory and the batch allow a plan with its replicas filled in."""
         if plan.unit > 1:
             return plan.divides(self.batch) and plan.zero == 0
         samples, rest = divmod(self.batch, plan.data)
-        return not rest and samples <= self.most.get((family(plan), plan.checkpointing), 0)
+        return not rest and samples <= self.most.get((memory_family(plan), plan.checkpointing), 0)
 
     def forward(self, gpus: int) -> float:
         """Milliseconds of the forward pass of one of that many GPUs."""
@@ -137,7 +137,7 @@ def overlap(left: float, other: float, how: float) -> float:
     return longer * exp(log(1.0 + (shorter / longer) ** how) / how)
 
 
-def family(plan: Execution) -> str:
+def memory_family(plan: Execution) -> str:
     """Under which name limits of memory are kept."""
     if plan.offload:
         return "offload"

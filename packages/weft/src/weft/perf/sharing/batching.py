@@ -148,7 +148,7 @@ class Shown:
 
 
 @dataclass(slots=True)
-class MeasuredBatching:
+class MeasuredBatchSizes:
     """Of all running jobs on one GPU whose batch may be changed."""
 
     _shown: dict[JobId, Shown] = field(default_factory=dict)

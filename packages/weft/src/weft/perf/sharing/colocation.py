@@ -26,7 +26,7 @@ from weft.formulas.sharing.turns import (
     paced_speed,
     slice_speed,
 )
-from weft.perf.sharing.batching import Batching, MeasuredBatching, batch_size, untuned
+from weft.perf.sharing.batching import Batching, MeasuredBatchSizes, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
@@ -47,7 +47,7 @@ def never_waits(job: Job) -> bool:  # noqa: ARG001 - of no job
     return False
 
 
-def fair(group: Sequence[Profile]) -> list[float]:
+def even_parts(group: Sequence[Profile]) -> list[float]:
     """An even part each: what jobs that keep a device busy get of each other."""
     return [1.0 / len(group)] * len(group)
 
@@ -64,7 +64,7 @@ class Colocated:
     """
 
     profiles: Callable[[Job], Profile]
-    interfering: Interfering = fair
+    interfering: Interfering = even_parts
     contention: tuple[float, ...] = CONTENTION
     gaps: bool = False
     sensitivity: Host = insensitive
@@ -73,7 +73,7 @@ class Colocated:
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
     _seen: dict[JobId, SeenProfile] = field(default_factory=dict)
-    _batches: MeasuredBatching = field(default_factory=MeasuredBatching)
+    _batches: MeasuredBatchSizes = field(default_factory=MeasuredBatchSizes)
     _programs: dict[str, SeenProfile] = field(default_factory=dict)  # what their last runs did
     _known: dict[JobId, Profile] = field(default_factory=dict)
     _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(

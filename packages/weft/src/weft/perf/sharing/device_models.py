@@ -44,7 +44,7 @@ class Unordered:
             waits = max(first.cpu_part, other.cpu_part) > WAITS
             shipped = None if waits else load_shipped_pairs(self.discipline)
             for table in (self.pairs, shipped):
-                known = None if table is None else table.known(first.tag, other.tag)
+                known = None if table is None else table.measured_speeds(first.tag, other.tag)
                 if known is not None:
                     return known
         rates = load_shipped().rates([_features(profile) for profile in group], self.discipline)
@@ -66,7 +66,7 @@ def profile_of(job: Job) -> Profile:
     if known is not None:
         return known
     batch = job.hints.get("batch")
-    name = load_shipped().nearest(job.model, None if batch is None else int(batch))
+    name = load_shipped().nearest_workload(job.model, None if batch is None else int(batch))
     if name is None:
         return Profile(tag=job.model)
     measured = load_shipped().known[name]
@@ -192,14 +192,14 @@ class DevicePairs:
         for i, profile in enumerate(group):
             for j, other in enumerate(group):
                 if i != j:
-                    speeds[i] *= self.between(profile.tag, other.tag)[0]
+                    speeds[i] *= self.pair_speeds(profile.tag, other.tag)[0]
         return speeds
 
-    def between(self, tag: str, other: str) -> tuple[float, float]:
+    def pair_speeds(self, tag: str, other: str) -> tuple[float, float]:
         """Speeds of two workloads beside each other; full ones of a pair without measurements."""
-        return self.known(tag, other) or (1.0, 1.0)
+        return self.measured_speeds(tag, other) or (1.0, 1.0)
 
-    def known(self, tag: str, other: str) -> tuple[float, float] | None:
+    def measured_speeds(self, tag: str, other: str) -> tuple[float, float] | None:
         """Measured speeds of two workloads beside each other; None without measurements."""
         if (speeds := self.speeds.get((tag, other))) is not None:
             return speeds

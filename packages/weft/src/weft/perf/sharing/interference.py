@@ -102,7 +102,7 @@ class InterferenceLaw:
     cost: float
 
 
-def settle(jobs: Sequence[tuple[float, float]], cost: float) -> list[float]:
+def rates_by_share(jobs: Sequence[tuple[float, float]], cost: float) -> list[float]:
     """Rates of jobs by share and weight.
 
     A fixed number of rounds from below, each monotone in its inputs, so that the answer is too.
@@ -133,7 +133,7 @@ def _settle_two(s: float, v: float, z: float, w: float, cost: float) -> list[flo
 @lru_cache(maxsize=65_536)
 def exposure(law: InterferenceLaw, job: Features) -> tuple[float, float]:
     """The job's exposed share, in (0, 1), and its weight."""
-    return _exposure(law, point(job))
+    return _exposure(law, place_on_scales(job))
 
 
 def worst(law: InterferenceLaw) -> tuple[float, float, float]:
@@ -161,7 +161,7 @@ def _dot(x: Sequence[float], y: Sequence[float]) -> float:
     return sum(a * b for a, b in zip(x, y, strict=True))
 
 
-def point(job: Features) -> tuple[float, ...]:
+def place_on_scales(job: Features) -> tuple[float, ...]:
     """Place a measured job on scales on which the laws are linear; demands come first."""
     busy = 1.0 if job.busy is None else job.busy
     return (
@@ -212,10 +212,10 @@ class Interference:
 
         Without a batch size the largest measured one is meant, which is the worst neighbour.
         """
-        name = self.nearest(model, batch)
+        name = self.nearest_workload(model, batch)
         return UNKNOWN if name is None else self.known[name]
 
-    def nearest(self, model: str, batch: int | None = None) -> str | None:
+    def nearest_workload(self, model: str, batch: int | None = None) -> str | None:
         """The measured workload `MODEL:BATCH` that is nearest; None where none is of the model."""
         sizes = {int(size): f"{name}:{size}" for name, size, _ in self._named() if name == model}
         if not sizes:
@@ -243,7 +243,7 @@ def fits_memory(group: Sequence[Features], gpu_mem_gb: float) -> bool:
 @lru_cache(maxsize=65_536)
 def _rates(law: InterferenceLaw, group: tuple[Features, ...]) -> tuple[float, ...]:
     if all(job.busy is not None for job in group):
-        return tuple(settle([exposure(law, job) for job in group], law.cost))
+        return tuple(rates_by_share([exposure(law, job) for job in group], law.cost))
     return tuple(_own(law, group, at) for at in range(len(group)))
 
 
@@ -253,7 +253,7 @@ def _own(law: InterferenceLaw, group: tuple[Features, ...], at: int) -> float:
     jobs = [(share, heavy) if job.busy is None else exposure(law, job) for job in group]
     if group[at].busy is None:
         jobs[at] = share, light
-    return settle(jobs, law.cost)[at]
+    return rates_by_share(jobs, law.cost)[at]
 
 
 @cache

@@ -104,12 +104,12 @@ def step_s(network: Network, samples: float, split: Split) -> float:
     return samples * network.forward_s + compute_exposed_s(network.layers, transfers)
 
 
-def apart(workers: int, servers: int) -> Split:
+def place_apart(workers: int, servers: int) -> Split:
     """Workers and servers that share no node."""
     return ((workers, 0), (0, servers))
 
 
-def even(workers: int, servers: int, node_gpus: int) -> Split:
+def place_together(workers: int, servers: int, node_gpus: int) -> Split:
     """The fewest nodes that hold the workers, tasks dealt evenly."""
     nodes = max(-(-workers // max(node_gpus, 1)), 1)
     return tuple(

@@ -18,8 +18,21 @@ from weft.core.state.cells import Floats
 from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.formulas.training.tasks import Ratios, Tasks, tasks_of
 from weft.perf.goodput.belief import row_of
-from weft.perf.training.layered import Network, apart, even, network_of, ratio_form, speed
-from weft.perf.training.loss_laws import LEAST_POINTS, Linear, Sublinear, epochs_left, fit_law
+from weft.perf.training.layered import (
+    Network,
+    network_of,
+    place_apart,
+    place_together,
+    ratio_form,
+    speed,
+)
+from weft.perf.training.loss_laws import (
+    LEAST_POINTS,
+    LinearConvergence,
+    SublinearConvergence,
+    epochs_left,
+    fit_law,
+)
 from weft.perf.training.servers import (
     Asynchronous,
     SpeedPoint,
@@ -36,7 +49,7 @@ ANYWHERE = Cluster(())
 
 
 @dataclass(slots=True)
-class Heard:
+class ReportedLosses:
     """Reports of one job so far."""
 
     iterations: list[float] = field(default_factory=list)
@@ -47,7 +60,7 @@ class Heard:
     gpu_s: float = 0.0
     steps: float = 0.0
     speeds: dict[tuple[int, int], float] = field(default_factory=dict)
-    law: Sublinear | Linear | None = None
+    law: SublinearConvergence | LinearConvergence | None = None
     reports: int = 0
     fit_at: int = 1
     fitted: Synchronous | Asynchronous | None = field(default=None, init=False)
@@ -80,15 +93,15 @@ class Learner:
 
     def __init__(self, cluster: Cluster = ANYWHERE) -> None:
         self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
-        self._heard: dict[JobId, Heard] = {}
-        self._smoothed: dict[JobId, Smoothed] = {}
+        self._heard: dict[JobId, ReportedLosses] = {}
+        self._smoothed: dict[JobId, SmoothedLosses] = {}
         self._epochs: dict[JobId, EpochsSoFar] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Take in a speed, a count of updates, an epoch, a loss, or all of them."""
         if (epochs := follow_epochs(job, self._epochs.get(job.id), report)) is not None:
             self._epochs[job.id] = epochs
-        heard = self._heard.setdefault(job.id, Heard())
+        heard = self._heard.setdefault(job.id, ReportedLosses())
         if report.updates_per_s is not None:
             at = int(report.servers or 0.0), int(report.workers or 0.0)
             heard.speeds[at] = report.updates_per_s
@@ -99,7 +112,7 @@ class Learner:
         if report.iteration is not None:
             loss = follow_loss(report)
         else:
-            loss = self._smoothed.setdefault(job.id, Smoothed()).take(report)
+            loss = self._smoothed.setdefault(job.id, SmoothedLosses()).take(report)
         if loss is not None:
             heard.take(loss)
 
@@ -113,8 +126,8 @@ class Learner:
         return encode({"heard": self._heard, "smoothed": self._smoothed, "epochs": self._epochs})
 
     def load(self, saved: Any) -> None:
-        self._heard = decode(dict[JobId, Heard], saved["heard"])
-        self._smoothed = decode(dict[JobId, Smoothed], saved["smoothed"])
+        self._heard = decode(dict[JobId, ReportedLosses], saved["heard"])
+        self._smoothed = decode(dict[JobId, SmoothedLosses], saved["smoothed"])
         self._epochs = decode(dict[JobId, EpochsSoFar], saved["epochs"])
 
     def ratios(self, job: Job) -> Ratios | None:
@@ -122,10 +135,10 @@ class Learner:
         known = _known(job)
         if known is None:
             return None
-        heard = self._heard.setdefault(job.id, Heard())
+        heard = self._heard.setdefault(job.id, ReportedLosses())
         if heard.ratios is None:
             tasks, network = known
-            at = apart(max(job.demand.gpus, 1), tasks.servers)
+            at = place_apart(max(job.demand.gpus, 1), tasks.servers)
             heard.ratios = ratio_form(network, tasks, at)
         return heard.ratios
 
@@ -134,7 +147,7 @@ class Learner:
         known = _known(job)
         if known is None:
             return None
-        heard = self._heard.setdefault(job.id, Heard())
+        heard = self._heard.setdefault(job.id, ReportedLosses())
         if heard.fitted is None:
             heard.fitted = self._probed(job, *known)
         w, p = np.arange(1, workers + 1.0), np.arange(1, servers + 1.0)
@@ -204,7 +217,8 @@ class Learner:
         while len(sizes) < min(PROBES, most * most):
             sizes.add((int(rng.integers(1, most + 1)), int(rng.integers(1, most + 1))))
         points = average(
-            SpeedPoint(p, w, speed(network, tasks, even(w, p, self._node_gpus))) for p, w in sizes
+            SpeedPoint(p, w, speed(network, tasks, place_together(w, p, self._node_gpus)))
+            for p, w in sizes
         )
         if tasks.sync:
             return fit_synchronous(points, tasks.batch)
@@ -253,7 +267,7 @@ def follow_loss(report: Report) -> LossPoint | None:
 
 
 @dataclass(slots=True)
-class Smoothed:
+class SmoothedLosses:
     """The loss of a job that reports that of its last batch.
 
     `loss` is smoothed; `largest` and `recent` are changes of it in one step. `gpu_s` is one step's

@@ -30,7 +30,7 @@ UNKNOWN = 20.0  # epochs left of a job whose loss follows no law
 
 
 @frozen
-class Sublinear:
+class SublinearConvergence:
     """1 / (a k^2 + b k + c) + d."""
 
     a: float
@@ -43,7 +43,7 @@ class Sublinear:
 
 
 @frozen
-class Linear:
+class LinearConvergence:
     """mu^(k - b) + c, as scale mu^k + c."""
 
     mu: float
@@ -56,7 +56,7 @@ class Linear:
 
 def fit_law(
     iterations: Sequence[float], losses: Sequence[float], family: str = ""
-) -> Sublinear | Linear | None:
+) -> SublinearConvergence | LinearConvergence | None:
     """The law that explains a history best; of both families unless one is named.
 
     None for fewer than three points, or where nothing falls.
@@ -66,7 +66,7 @@ def fit_law(
         return None
     weight = np.power(DECAY, np.arange(len(k))[::-1] / 2.0)
     span, size = float(k.max()), float(loss.max())
-    tried: list[tuple[float, Sublinear | Linear | None]] = []
+    tried: list[tuple[float, SublinearConvergence | LinearConvergence | None]] = []
     if family != "linear":
         tried.append(_sublinear(k / span, loss / size, weight, span, size))
     if family != "sublinear":
@@ -77,7 +77,7 @@ def fit_law(
 
 def _sublinear(
     k: Floats, loss: Floats, weight: Floats, span: float, size: float
-) -> tuple[float, Sublinear | None]:
+) -> tuple[float, SublinearConvergence | None]:
     low, high = 0.0, float(loss.min()) * (1.0 - 1e-6)
     least, best, floor = np.inf, np.zeros(3), 0.0
     powers = np.stack([k**2, k, np.ones_like(k)], axis=1)
@@ -97,7 +97,7 @@ def _sublinear(
     if not np.isfinite(abc).all():
         return np.inf, None
     a, b, c = abc.tolist()
-    return float(off @ off), Sublinear(a, b, c, floor * size)
+    return float(off @ off), SublinearConvergence(a, b, c, floor * size)
 
 
 def _with_floors(
@@ -127,17 +127,20 @@ def _with_floors(
 
 def _linear(
     k: Floats, loss: Floats, weight: Floats, span: float, size: float
-) -> tuple[float, Linear | None]:
+) -> tuple[float, LinearConvergence | None]:
     """`mu` by how often it falls to a part of e over the history: from hardly ever to often."""
     low, high = np.log(1e-3), np.log(1e3)
-    best: tuple[float, Linear | None] = (np.inf, None)
+    best: tuple[float, LinearConvergence | None] = (np.inf, None)
     for _ in range(REFINEMENTS):
         rates = np.exp(np.linspace(low, high, CANDIDATES))
         errors, scale, floor = _with_rates(k, loss, weight, rates)
         at = int(errors.argmin())
         if errors[at] < best[0]:
             mu = float(np.exp(-rates[at] / span))
-            best = float(errors[at]), Linear(mu, float(scale[at]) * size, float(floor[at]) * size)
+            best = (
+                float(errors[at]),
+                LinearConvergence(mu, float(scale[at]) * size, float(floor[at]) * size),
+            )
         edges = np.log(rates)
         low, high = float(edges[max(at - 1, 0)]), float(edges[min(at + 1, CANDIDATES - 1)])
     return best

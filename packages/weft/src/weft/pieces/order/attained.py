@@ -213,7 +213,7 @@ class QueuedService:
 
 
 @frozen
-class Past:
+class AttainedPast:
     """The memory: total service of past jobs, after `seen` of them had finished."""
 
     seen: int
@@ -269,14 +269,14 @@ class GittinsIndex(RestingOrder):
 
         return Ranking(key=-index, later=later)
 
-    def _past(self, view: View) -> Past:
+    def _past(self, view: View) -> AttainedPast:
         """The distribution, refreshed as jobs finish; it changes slowly, so not every time."""
         seen = len(view.history)
         old = view.memory
-        if isinstance(old, Past) and seen < old.seen + self.min_samples:
+        if isinstance(old, AttainedPast) and seen < old.seen + self.min_samples:
             return old
         args = self.min_samples, self.prior_median, self.prior_sigma
-        return Past(seen, past_service(view.history, *args))
+        return AttainedPast(seen, past_service(view.history, *args))
 
 
 @frozen

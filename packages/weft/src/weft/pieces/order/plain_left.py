@@ -26,7 +26,7 @@ from weft.core.state.cells import Column, Floats
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.order.attained import (
-    Past,
+    AttainedPast,
     gittins_index,
     past_service,
     step_above,
@@ -55,7 +55,7 @@ class LengthEstimates:
     """The memory: predictions of jobs, one row each, and the service of past jobs."""
 
     predicted: Floats = field(default_factory=lambda: NOTHING)
-    past: Past | None = None
+    past: AttainedPast | None = None
 
 
 class PlainLeft(NamedTuple):
@@ -158,12 +158,12 @@ def _read(view: View, predicted: Floats, number: Floats) -> Floats:
     return seconds
 
 
-def _read_past(view: View, before: Past | None) -> Past:
+def _read_past(view: View, before: AttainedPast | None) -> AttainedPast:
     """The service of past jobs, read again after some more ended."""
     seen = len(view.history)
     if before is not None and seen < before.seen + RENEW:
         return before
-    return Past(seen, past_service(view.history))
+    return AttainedPast(seen, past_service(view.history))
 
 
 def _guess(view: View, past: Floats) -> Floats:

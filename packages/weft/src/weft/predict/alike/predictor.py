@@ -73,7 +73,7 @@ class Single:
         """
         blended, parts = mix_sorted(blocks, attained, self._shrink)
         name = class_name(levels[parts.index(max(parts))].position, age_class(attained))
-        alpha = self._scores.alpha(name)
+        alpha = self._scores.outside_share(name)
         p = (*INTERVAL, alpha / 2.0, 1.0 - alpha / 2.0)
         left = np.maximum(quantile(blended, p) - attained, LEAST_S)
         *quantiles, low, high = left.tolist()
@@ -251,7 +251,7 @@ class Alike:
             self._score(job, levels, noted, length)
         keys = tuple(level.key for level in levels)
         self._rings.add(keys, length, ended.failed, ended.at)
-        if self._scores.settle(job.tenant):
+        if self._scores.score_end(job.tenant):
             self._rings.change_all_of(job.tenant)
         self._state += 1
 
@@ -291,6 +291,6 @@ class Alike:
         positions = np.argmax(blend.parts, axis=1).tolist()
         ages = map(age_class, blend.attained.tolist())
         names = [class_name(*position) for position in zip(positions, ages, strict=True)]
-        alphas = np.array([self._scores.alpha(name) for name in names])
+        alphas = np.array([self._scores.outside_share(name) for name in names])
         low, high = blend.draw_left(alphas / 2.0), blend.draw_left(1.0 - alphas / 2.0)
         return np.stack([low, blend.draw_left(np.full(len(alphas), 0.5)), high], axis=1)

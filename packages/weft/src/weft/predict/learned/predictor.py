@@ -165,7 +165,7 @@ class Learned(Alike):
         """Quantiles as wide as they had to be so far."""
         if self._forest is None:
             return super().ranges(table, now)
-        alpha = self._scores.alpha(CLASS)
+        alpha = self._scores.outside_share(CLASS)
         return self.quantiles(table, now, (alpha / 2.0, 0.5, 1.0 - alpha / 2.0))
 
     def draw(self, table: JobTable, now: float, rng: np.random.Generator) -> Floats:
@@ -215,7 +215,7 @@ class Learned(Alike):
             self._noted.pop(job.id, None)
             return
         predicted = np.exp(self._forest.predict(np.array([(*row, 0.0)])))[0]
-        alpha = self._scores.alpha(CLASS)
+        alpha = self._scores.outside_share(CLASS)
         sigmas = np.array([NormalDist().inv_cdf(p) for p in (alpha / 2.0, 1.0 - alpha / 2.0)])
         low, high = _interpolate(predicted, sigmas).tolist()
         self._noted[job.id] = Predicted(CLASS, predicted.tolist(), low, high)

@@ -19,7 +19,7 @@ from weft.runtime.recovery.snapshot import thaw
 
 
 @frozen
-class Again:
+class ReplayedPolicy:
     """One turn of the scheduler: what was decided then and what is now; None: nothing."""
 
     at: float
@@ -32,7 +32,7 @@ def decide_again(
     *,
     knowledge: Knowledge | None = None,
     base: bytes | None = None,
-) -> list[Again]:
+) -> list[ReplayedPolicy]:
     """Feed a log through a fresh scheduler, turn by turn; one that was cut goes on from its `base`.
 
     It decides where the run did: what a busy service put off is put off again, and a service that
@@ -51,7 +51,7 @@ def decide_again(
     )
     if base is not None:
         scheduler.use(live_policy(thaw_state(thaw(base), 0, scheduler).policy))
-    turns: list[Again] = []
+    turns: list[ReplayedPolicy] = []
     for at, rows in groupby(log, key=lambda row: row[1]):
         events = [event for _, _, event in rows]
         then = _decision(events)
@@ -64,7 +64,7 @@ def decide_again(
         scheduler.apply_events(at, [event for event in events if event is not then])
         if then is not None:
             _decide_as(scheduler, at, then)
-        turns.append(Again(at, then, _decision(noted)))
+        turns.append(ReplayedPolicy(at, then, _decision(noted)))
     return turns
 
 

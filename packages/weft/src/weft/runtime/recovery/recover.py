@@ -25,7 +25,13 @@ from weft.core.state.saved_state import SavedPromise, SavedScheduler, SavedState
 from weft.core.state.state import State
 from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
 from weft.runtime.records.ledger import Ledger
-from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, copied, thaw
+from weft.runtime.recovery.snapshot import (
+    DamagedSnapshot,
+    FrozenState,
+    ThawedState,
+    copy_values,
+    thaw,
+)
 
 log = logging.getLogger(__name__)
 
@@ -261,12 +267,12 @@ def refuse_strangers(ledger: Ledger, running: Collection[Attempt]) -> None:
         )
 
 
-def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
+def freeze(back: Recovered, *, active_only: bool = False) -> FrozenState:
     """Everything up to now; with `active_only` without records of jobs that have left."""
     saved = back.scheduler.save()
     head = {
         "numbers": saved.state.numbers,
-        "knowledge": copied(saved.knowledge),  # parts of it are what goes on to learn
+        "knowledge": copy_values(saved.knowledge),  # parts of it are what goes on to learn
         "history": saved.history,
         "drained": sorted(back.drained),
         "entitled": back.ledger.entitlement.save(),
@@ -289,11 +295,11 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "records": records,
         "usage": back.ledger.usage.days(),
     }
-    return Frozen(head, {**saved.state.tables, **kept})
+    return FrozenState(head, {**saved.state.tables, **kept})
 
 
 def thaw_state(
-    thawed: Thawed,
+    thawed: ThawedState,
     seq: int,
     scheduler: Scheduler,
     *,

@@ -44,7 +44,7 @@ class DamagedSnapshot(InvalidConfig):
 
 
 @frozen
-class Frozen:
+class FrozenState:
     """One moment: a head of plain values, and tables of things that do not change any more."""
 
     head: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Frozen:
 
 
 @frozen
-class Thawed:
+class ThawedState:
     """The content of a snapshot; `is_same_code` unless other code than this wrote it."""
 
     head: Mapping[str, Any]
@@ -83,7 +83,7 @@ class Thawed:
         return bool(self.head["fingerprint"] == fingerprint())
 
 
-def thaw(data: bytes) -> Thawed:
+def thaw(data: bytes) -> ThawedState:
     """Read a snapshot; DamagedSnapshot unless every bit is as it was written."""
     body = _checked(data)
     tables: dict[str, list[Any]] = {name: [] for name in KINDS}
@@ -96,7 +96,7 @@ def thaw(data: bytes) -> Thawed:
                 tables[name] += unpack(KINDS[name], packed)
     except (ValueError, KeyError, TypeError, zlib.error, WeftError) as error:
         raise DamagedSnapshot(f"the snapshot cannot be read: {error!r}") from error
-    return Thawed(head, tables)
+    return ThawedState(head, tables)
 
 
 @cache
@@ -121,11 +121,11 @@ def _checked(data: bytes) -> bytes:
     return body
 
 
-def copied(value: Any) -> Any:
+def copy_values(value: Any) -> Any:
     """A copy of plain values, as deep as they can change."""
     if isinstance(value, dict):
-        return {k: copied(v) if type(v) in MAY_CHANGE else v for k, v in value.items()}
-    return [copied(v) if type(v) in MAY_CHANGE else v for v in value]
+        return {k: copy_values(v) if type(v) in MAY_CHANGE else v for k, v in value.items()}
+    return [copy_values(v) if type(v) in MAY_CHANGE else v for v in value]
 
 
 def _pieces(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from weft.core.errors import WeftError
 from weft.core.protocols import Store
 from weft.runtime.recovery.recover import Recovered, freeze
-from weft.runtime.recovery.snapshot import Frozen, fingerprint
+from weft.runtime.recovery.snapshot import FrozenState, fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -60,19 +60,19 @@ class SnapshotSaver:
         if known is not None:
             await self._write(*self._freeze(known), 0.0)
 
-    def _freeze(self, known: Recovered) -> tuple[int, Frozen]:
+    def _freeze(self, known: Recovered) -> tuple[int, FrozenState]:
         """The present moment: in a turn the scheduler is ahead of what is written down."""
         self._last, self._soon = known.seq, False
         return known.seq, freeze(known)
 
-    async def _write_base(self, seq: int, at: float, frozen: Frozen) -> None:
+    async def _write_base(self, seq: int, at: float, frozen: FrozenState) -> None:
         try:
             whole = await asyncio.to_thread(lambda: frozen.whole([*frozen.parts()]))
             await asyncio.to_thread(self._store.keep_base, seq, at, whole)
         except WeftError as error:
             log.warning("base=%d not written: %s", seq, error.what)
 
-    async def _write(self, seq: int, frozen: Frozen, pause_s: float) -> None:
+    async def _write(self, seq: int, frozen: FrozenState, pause_s: float) -> None:
         """In parts; one that cannot be written is only a slower next start."""
         await asyncio.to_thread(fingerprint)  # it reads all of the code, once
         parts = []

@@ -86,7 +86,7 @@ class SharingGroups:
         if not untried:
             return group
         # A job that many hardly slow is likely to slow others little.
-        best = max(untried, key=lambda job: (speeds.best_pace(job), -order.index(job)))
+        best = max(untried, key=lambda job: (speeds.pace_in_largest_group(job), -order.index(job)))
         return (
             group
             if can_run(group | {best}, working, speeds, protected) is False

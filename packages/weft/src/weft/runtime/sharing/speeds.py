@@ -142,7 +142,7 @@ class ResidentSpeeds:
             pace *= min(beside / alone, 1.0)
         return pace
 
-    def best_pace(self, job: JobId) -> float:
+    def pace_in_largest_group(self, job: JobId) -> float:
         """The part of its speed alone that a job kept in the largest group it was seen in."""
         seen = [group for group, rates in self.groups.items() if job in rates]
         pace = self.pace_in(max(seen, key=len), job) if seen else None

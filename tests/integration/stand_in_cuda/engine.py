@@ -23,7 +23,7 @@ ENGINE, POLICY = "local:warm=false,pin=false,name=here", "weft:strangers=true"
 SUSPENDS = f"{ENGINE},mps=false"
 TOTAL_GB = 100
 # Of jobs whose programs are killed on purpose, even at their start several times in a row.
-RETRIES, KILLED = 1000, (137,)
+RETRIES, KILLED = 1000, (137, -9)
 SMI = f"""#!/bin/sh
 case "$1" in --query-gpu=index,name,memory.total) echo "0, NVIDIA Standin, {TOTAL_GB * 1024}";; esac
 """

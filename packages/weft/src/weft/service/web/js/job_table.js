@@ -135,7 +135,11 @@ export function JobTable(props) {
   if (!rows.length)
     return html`<div class="jobs-view" ref=${box}>
       <${Empty} title=${Object.keys(query).length ? "No jobs match this filter" : "No jobs have been submitted yet"}>
-      ${Object.keys(query).length ? "Change the filter, or choose all states." : html`<a href=${link("submit")}>Submit one</a> here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
+      ${
+        Object.keys(query).length
+          ? "Change the filter, or choose all states."
+          : html`<a href=${link("submit")}>Submit one</a> here, or with <code>weft submit job.yaml</code>.`
+      }<//></div>`;
   const reading = read && rows.find((job) => job.id === read);
   const row = (job, index) =>
     html`<${Row} key=${slot(index)} job=${job} index=${index} columns=${columns} line=${line} apart=${apart.get(job.id)}

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from real_ranks import Agent
 
 from weft_train.base.environment import Environment
 from weft_train.base.messages import Drop, FromRank, GroupPlan, Notice
+from weft_train.callback_base import UNTRIED, CallbackLink
 from weft_train.ranks import self_test
 from weft_train.ranks.gang import RankGang
 from weft_train.ranks.live_resize import LiveResize
@@ -247,3 +249,19 @@ def test_a_model_that_cannot_be_called_with_zeros_begins_cold() -> None:
     model(torch.zeros(3, 4))
 
     assert not rehearse(torch.nn.Linear(5, 1), shapes.packed, CPU)
+
+
+def test_on_gpus_ranks_of_other_libraries_are_restarted_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(tmp_path / "agent")
+    env = {"WEFT_AGENT": str(agent.path), "WEFT_JOB": "job", "WEFT_ATTEMPT": "1"}
+    for name, value in {**env, "WEFT_MOST_RANKS": "4", "WEFT_KIND": "h200"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    link = CallbackLink()
+
+    agent.until(lambda: agent.of(Notice))
+    assert agent.of(Notice)[0].text.endswith(UNTRIED)
+    assert link.changing is None

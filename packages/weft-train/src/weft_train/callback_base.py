@@ -19,6 +19,8 @@ from weft_train.reports import Reports, measure_memory_gb
 from weft_train.stopping import StopRequest, call_at_exit
 from weft_train.turns.stopwatch import CpuClock, Stopwatch
 
+UNTRIED = "under another library's loop ranks on GPUs have not been seen to change as they train"
+
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
@@ -35,7 +37,10 @@ class CallbackLink:
         self.env = Environment.read()
         self._reports = Reports(self.env, report_every_s)
         may = self.env.most_ranks > 1 and self.env.agent and not self.env.coordinator
-        self.ranks = CallbackRanks(self.env, self._reports) if may else None
+        on_gpus = self.env.kind != "cpu" and torch.cuda.is_available()
+        if may and on_gpus and self.env.rank == 0:
+            self._reports.report_restart(UNTRIED)
+        self.ranks = CallbackRanks(self.env, self._reports) if may and not on_gpus else None
         self._saves = SaveTimes(checkpoint_every_s)
         self._save_began = 0.0
         self._watch = Stopwatch(CpuClock())

@@ -35,7 +35,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 from transformers import Trainer, TrainerCallback
 
-from weft_train.callback_base import CallbackLink, split_evenly
+from weft_train.callback_base import UNTRIED, CallbackLink, split_evenly
 from weft_train.checkpoints.files import folder_only
 from weft_train.data.sample_order import SampleOrder
 from weft_train.errors import TrainError
@@ -300,6 +300,7 @@ def _cannot_change(trainer: Any, micro: int, ranks: int) -> str:
     several = args.gradient_accumulation_steps > 1
     step = micro * args.gradient_accumulation_steps
     why_not = {
+        UNTRIED: args.device.type != "cpu",
         f"the model is not replicated by DistributedDataParallel ({kind.value})": kind
         not in SHARED,
         "the Trainer has a loader of its own": own is not Trainer.get_train_dataloader,

@@ -30,7 +30,7 @@ except ImportError:
     from pytorch_lightning.utilities import rank_zero_only
 
 from weft_train.base import fence
-from weft_train.callback_base import CallbackLink, StepVerdict, split_evenly
+from weft_train.callback_base import UNTRIED, CallbackLink, StepVerdict, split_evenly
 from weft_train.checkpoints.files import folder_only
 from weft_train.data.sample_order import SampleOrder
 from weft_train.ranks.gang import RankGang
@@ -194,6 +194,8 @@ class Elastic(Callback):  # type: ignore[misc]
     def _cannot_change(self) -> str:
         """Say why ranks cannot come and go in this training; empty if they can."""
         trainer, order = self._trainer, self._order
+        if trainer.strategy.root_device.type != "cpu":
+            return UNTRIED
         if not isinstance(trainer.strategy.model, DistributedDataParallel):
             return "the model is not replicated by DistributedDataParallel"
         if order is None or trainer.train_dataloader is not order:

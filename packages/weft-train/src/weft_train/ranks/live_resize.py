@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 REHEARSE_S = 600.0  # what new ranks may take for a first pass: the agent gives them up before
 FORM_S = 20.0  # what groups may take to be formed
-SEND_S, SEND_GB_S = 5.0, 10.0  # what an old rank waits for a new one to take what it is sent
+SEND_S, SEND_GB_S = 15.0, 10.0  # what an old rank waits for a new one to take what it is sent
 WAIT_S = 3600.0  # what a new rank waits for the old ones to come to the end of a step
 GANG_S = 600.0
 LOOK_S = 0.005

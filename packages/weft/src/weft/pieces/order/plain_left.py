@@ -178,7 +178,7 @@ def _guess(view: View, past: Floats) -> Floats:
     return np.asarray(gpu_s / need)
 
 
-LATE = 2.0  # times what a job ran on its part of the cluster that it may wait
+LATE = 3.0  # times what a job ran on its part of the cluster that it may wait
 BEGUN_S = 10.0  # a job that ran for less is taken to have run for this long
 STARTS = 2.0  # times that a start counts for a waiting job: it is lost, and another stops for it
 

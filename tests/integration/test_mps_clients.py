@@ -67,7 +67,7 @@ def test_jobs_are_clients_unless_they_may_have_to_be_suspended(machine: Machine)
             alone = await run_one(machine, driver, machine.job("a", "exit 0", shareable=False))
 
         assert [is_client(spec) for spec in (unknown, small, large, alone)] == [0, 1, 0, 0]
-        assert "nobody has seen" in notices(unknown)
+        assert "the need of its program is unknown" in notices(unknown)
         assert "not by MPS: it needs 13 GB and may have to be suspended" in notices(large)
         assert "MPS" not in notices(small) + notices(alone)
 
@@ -120,9 +120,9 @@ def test_jobs_run_without_mps_where_its_daemon_does_not_start(machine: Machine) 
 
 def test_a_job_of_another_user_or_of_several_gpus_is_no_client(machine: Machine) -> None:
     here = Slice(NodeId("here"), (0,))
-    one, two = Allocation((here,)), Allocation((replace(here, gpus=(0, 1)),))
+    single, double = Allocation((here,)), Allocation((replace(here, gpus=(0, 1)),))
     job = machine.job("a", "exit 0")
 
-    assert may_be_client(job, one, None)
-    assert not may_be_client(job, two, None)
-    assert not may_be_client(job, one, Identity(os.getuid() + 1, 0))
+    assert may_be_client(job, single, None)
+    assert not may_be_client(job, double, None)
+    assert not may_be_client(job, single, Identity(os.getuid() + 1, 0))

@@ -1,4 +1,4 @@
-"""Parts of tensors go from ranks that divide them in one way to others, by any way there is."""
+"""Shards of tensors go from ranks that divide them in one way to others, by any way there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from weft_train.ranks import groups
-from weft_train.ranks.shards import Part, Parts, ShardPlan, exchange, list_everyone
+from weft_train.ranks.shards import Shard, ShardPlan, Shards, exchange, list_everyone
 
 CPU = torch.device("cpu")
 LIMIT_S = 60.0
@@ -21,9 +21,9 @@ WHOLE = {
 }
 
 
-def cut(ranks: int, rank: int, *, filled: bool) -> dict[str, Part]:
+def cut(ranks: int, rank: int, *, filled: bool) -> dict[str, Shard]:
     """One rank's parts: rows of one tensor, columns of another, and all of a number."""
-    parts = {"number": Part(WHOLE["number"].clone(), ())}
+    parts = {"number": Shard(WHOLE["number"].clone(), ())}
     for name, along in (("rows", 0), ("columns", 1)):
         whole = WHOLE[name]
         most = -(-whole.shape[along] // ranks)
@@ -31,17 +31,17 @@ def cut(ranks: int, rank: int, *, filled: bool) -> dict[str, Part]:
         box = [(0, size) for size in whole.shape]
         box[along] = (start, stop)
         local = whole.narrow(along, start, stop - start).clone()
-        parts[name] = Part(local, tuple(box))
+        parts[name] = Shard(local, tuple(box))
     return (
-        parts if filled else {n: Part(torch.zeros_like(p.local), p.box) for n, p in parts.items()}
+        parts if filled else {n: Shard(torch.zeros_like(p.local), p.box) for n, p in parts.items()}
     )
 
 
 def change(
     folder: Path, old: Sequence[int], members: Sequence[int], *, direct: bool, lost: str = ""
-) -> tuple[dict[int, Parts], dict[int, BaseException]]:
+) -> tuple[dict[int, Shards], dict[int, BaseException]]:
     """What the new ranks have afterwards, and what went wrong at whom."""
-    after: dict[int, Parts] = {}
+    after: dict[int, Shards] = {}
     errors: dict[int, BaseException] = {}
     everyone = list_everyone(old, members)
 

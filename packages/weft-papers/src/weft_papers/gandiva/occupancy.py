@@ -158,6 +158,7 @@ class HomeOccupancy:
         self._loads.clear()
 
     def to_memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> GandivaMemory:
+        """Homes and turns as the memory of the policy."""
         return GandivaMemory(
             self.home,
             self.affinity,

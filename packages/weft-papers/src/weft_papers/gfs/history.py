@@ -102,6 +102,7 @@ class GfsMemory(WrapperMemory):
         return PromiseRecord(kept.count(False), kept.count(True))
 
     def with_decision(self, view: View, plan: Plan, evicted: set[JobId]) -> GfsMemory:
+        """The memory after a decision was carried out."""
         after = view.after(plan)
         runs, fresh = self._follow(view, after, evicted)
         usage, level = self._use(view, after)

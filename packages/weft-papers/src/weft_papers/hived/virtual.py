@@ -53,6 +53,7 @@ class VirtualCluster:
 
     @property
     def away_nodes(self) -> list[NodeId]:
+        """Machines of the tenant that are not there now."""
         return [
             name
             for name in self._layout.machines_by_name[self.tenant]

@@ -87,6 +87,7 @@ class Bred:
     far: Floats
 
     def select(self, which: Rows) -> Bred:
+        """Some of the individuals."""
         return Bred(
             self.states.take(which, axis=1), self.goals[:, which], self.mark[which], self.far[which]
         )

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weft_train.plans import dividing
 from weft_train.plans.layout import ParallelLayout, count_copies, divide_batch
-from weft_train.ranks.shards import Part, Parts
+from weft_train.ranks.shards import Shard, Shards
 from weft_train.ranks.transfer import find_tensors
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -97,9 +97,9 @@ class DividedModel:
             options=FLAT,
         )
 
-    def parts(self) -> Parts:
-        """What this rank has of the model and the optimizer, each by a name that no other has."""
-        return {name: Part.of(value) for name, value in self._name_tensors()}
+    def parts(self) -> Shards:
+        """Shards of the model and the optimizer on this rank, each by a name of its own."""
+        return {name: Shard.of(value) for name, value in self._name_tensors()}
 
     def measure_gb(self) -> float:
         """The state of all ranks."""
@@ -246,7 +246,7 @@ class DividedModel:
 
 
 def local_part(value: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor."""
+    """Return the part of a tensor that is on this rank."""
     return value.to_local() if isinstance(value, DTensor) else value
 
 

@@ -36,7 +36,7 @@ from weft_train.plans.divided import DividedModel, PlanRecipe, build_empty
 from weft_train.plans.layout import ParallelLayout, divide_batch, make_mesh, read_layout
 from weft_train.ranks.gang import RankGang
 from weft_train.ranks.live_resize import LiveResize
-from weft_train.ranks.shards import Parts
+from weft_train.ranks.shards import Shards
 from weft_train.reports import Reports, log_resume, measure_memory_gb
 from weft_train.stopping import StopRequest, call_at_exit
 
@@ -81,7 +81,7 @@ class PlannedRank:
         call_at_exit(self._say_end)
 
     def _find_live(self, env: Environment, layout: ParallelLayout) -> LiveResize | None:
-        """What lets ranks come and go as they train; None, and said why, where they cannot."""
+        """Return the means to change ranks in training; None, with a report why, if none."""
         why = ""
         if layout.tensor > 1 or layout.pipeline > 1:
             why = f"plan {layout.text} divides tensors or layers over them"
@@ -197,7 +197,7 @@ class PlannedRank:
             self._took_s.clear()
 
     def collect_state(self) -> dict[str, Any]:
-        """What all ranks have alike; the rest is exchanged by name."""
+        """State that is equal on all ranks; the rest is exchanged by name."""
         if self._now is None:
             return {}
         return {"counts": {"steps": self.done}, "settings": self._now.settings}
@@ -206,12 +206,12 @@ class PlannedRank:
         assert self._now is not None
         self._now.settings = state["settings"]
 
-    def parts(self) -> Parts:
-        """What this rank has of the model and the optimizer."""
+    def parts(self) -> Shards:
+        """Shards of the model and the optimizer on this rank."""
         assert self._now is not None
         return self._now.parts()
 
-    def divide_again(self, ranks: int, group: Any) -> Parts:
+    def divide_again(self, ranks: int, group: Any) -> Shards:
         """The model, divided over other ranks, beside the one that trains."""
         layout, mesh = read_layout(self._text, ranks), None
         if ranks > 1:

@@ -29,7 +29,7 @@ from weft_train.ranks import groups
 from weft_train.ranks.gang import RankGang
 from weft_train.ranks.rehearsal import CallShapes, rehearse
 from weft_train.ranks.self_test import Ability, find_ability
-from weft_train.ranks.shards import Parts, ShardPlan, exchange, list_everyone
+from weft_train.ranks.shards import ShardPlan, Shards, exchange, list_everyone
 from weft_train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
 from weft_train.reports import Reports
 
@@ -58,11 +58,11 @@ class ResizableTraining(Protocol):
 class ShardedTraining(ResizableTraining, Protocol):
     """The training whose state is divided over its ranks, in another way by another number."""
 
-    def parts(self) -> Parts:
-        """What this rank has of the state now, by name."""
+    def parts(self) -> Shards:
+        """Shards of the state on this rank, by name."""
         ...
 
-    def divide_again(self, ranks: int, group: Any) -> Parts:
+    def divide_again(self, ranks: int, group: Any) -> Shards:
         """Divide the model once more beside the one that trains; its parts, to be filled."""
         ...
 
@@ -85,11 +85,11 @@ class _Formed:
     transfer: Any = None
     shards: Any = None
     old: tuple[int, ...] = ()
-    taken: Parts = field(default_factory=dict)  # of a new rank, to be filled
+    taken: Shards = field(default_factory=dict)  # of a new rank, to be filled
 
     @property
     def groups(self) -> list[Any]:
-        """Those that were formed."""
+        """Groups that were formed."""
         every = (self.data, self.control, self.transfer, self.shards)
         return [group for group in every if group is not None]
 
@@ -316,7 +316,7 @@ class LiveResize:
             return ""
         before = groups.find_default()
         try:
-            taken: Parts = {}
+            taken: Shards = {}
             if self._me in plan.members:
                 taken = self._divide_again(job, plan, formed)
             self._fill(plan, formed, {} if self._gang.joining else job.parts(), taken)
@@ -326,11 +326,11 @@ class LiveResize:
             groups.make_default(before)
         return ""
 
-    def _divide_again(self, job: ShardedTraining, plan: GroupPlan, formed: _Formed) -> Parts:
+    def _divide_again(self, job: ShardedTraining, plan: GroupPlan, formed: _Formed) -> Shards:
         groups.make_default(formed.data)
         return job.divide_again(len(plan.members), formed.data)
 
-    def _fill(self, plan: GroupPlan, formed: _Formed, given: Parts, taken: Parts) -> None:
+    def _fill(self, plan: GroupPlan, formed: _Formed, given: Shards, taken: Shards) -> None:
         formed.store.set_timeout(dt.timedelta(seconds=self._patience_s))
         where = ShardPlan(formed.store, formed.shards, formed.old, plan.members, self._me)
         exchange(where, given, taken, self._gang.device)

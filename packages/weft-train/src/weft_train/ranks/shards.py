@@ -1,4 +1,4 @@
-"""Parts of tensors from the ranks that divide them in one way to those that divide them in another.
+"""Shards of tensors, from ranks that divide them in one way to ranks that do it in another.
 
 Every old rank writes in the ranks' store where its parts are in its memory. Every rank of the next
 epoch reads what it is to have out of that memory, and is sent what it cannot read. Nothing is
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 Box = tuple[tuple[int, int], ...]  # from and to along every dimension, in the whole tensor
 
 
-class Part(NamedTuple):
-    """What a rank has of a tensor, and where that is in the whole."""
+class Shard(NamedTuple):
+    """The part of a tensor on a rank, and its place in the whole."""
 
     local: torch.Tensor
     box: Box
 
     @classmethod
-    def of(cls, value: torch.Tensor) -> Part:
+    def of(cls, value: torch.Tensor) -> Shard:
         """The part of a tensor that is here; all of it, if it is not divided."""
         if not isinstance(value, DTensor):
             return cls(value.detach(), tuple((0, size) for size in value.shape))
@@ -50,7 +50,7 @@ class Part(NamedTuple):
         return cls(value.to_local().detach(), tuple((at, at + size) for at, size in pairs))
 
 
-Parts = Mapping[str, Part]
+Shards = Mapping[str, Shard]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Want:
 
 
 def exchange(
-    plan: ShardPlan, have: Parts, fill: Parts, device: torch.device, *, direct: bool = True
+    plan: ShardPlan, have: Shards, fill: Shards, device: torch.device, *, direct: bool = True
 ) -> None:
     """Give what this rank has, where it is an old one, and fill what it is to have.
 
@@ -136,8 +136,8 @@ def _size(box: Box) -> int:
     return math.prod(stop - start for start, stop in box)
 
 
-def _meet(one: Box, other: Box) -> Box | None:
-    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+def _meet(box: Box, other: Box) -> Box | None:
+    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
     return both if all(start < stop for start, stop in both) else None
 
 
@@ -152,11 +152,11 @@ def _cut(local: torch.Tensor, whole: Box, part: Box) -> torch.Tensor:
     return local[tuple(slice(start, stop) for start, stop in _within(whole, part))]
 
 
-def _target(fill: Parts, want: _Want) -> torch.Tensor:
+def _target(fill: Shards, want: _Want) -> torch.Tensor:
     return _cut(*fill[want.name], want.box)
 
 
-def _find_wants(plan: ShardPlan, fill: Parts) -> tuple[list[_Want], dict[int, Origin | None]]:
+def _find_wants(plan: ShardPlan, fill: Shards) -> tuple[list[_Want], dict[int, Origin | None]]:
     """The parts that make up what this rank is to have, from itself where it has them."""
     offers = {old: pickle.loads(plan.store.get(f"parts-{old}")) for old in plan.old}  # noqa: S301
     spread = plan.members.index(plan.me)
@@ -184,8 +184,8 @@ def _read(
     plan: ShardPlan,
     wants: Sequence[_Want],
     origins: Mapping[int, Origin | None],
-    have: Parts,
-    fill: Parts,
+    have: Shards,
+    fill: Shards,
     device: torch.device,
 ) -> list[_Want]:
     """Fill what can be read; the rest, which must be sent."""
@@ -207,7 +207,7 @@ def _read(
 
 
 def _read_from(
-    origin: Origin | None, wants: Sequence[_Want], fill: Parts, device: torch.device
+    origin: Origin | None, wants: Sequence[_Want], fill: Shards, device: torch.device
 ) -> None:
     if origin is None:
         raise OSError("its memory is closed")
@@ -237,7 +237,7 @@ def _make_rows(want: _Want) -> torch.Tensor:
 
 
 def _filling(target: torch.Tensor, rows: torch.Tensor, want: _Want) -> Callable[[], object]:
-    """What puts rows that have come where they belong."""
+    """Return a function that puts rows that have come where they belong."""
     if not want.box:
         return lambda: target.copy_(rows[0])
     whole = (want.box[0], *want.held.box[1:])
@@ -247,7 +247,7 @@ def _filling(target: torch.Tensor, rows: torch.Tensor, want: _Want) -> Callable[
 # ---- parts, sent
 
 
-def _send(plan: ShardPlan, have: Parts) -> Iterator[tuple[Any, torch.Tensor]]:
+def _send(plan: ShardPlan, have: Shards) -> Iterator[tuple[Any, torch.Tensor]]:
     """Send others what they could not read, once all have read what they can."""
     for member in plan.members:
         if member != plan.me:
@@ -261,7 +261,7 @@ def _send(plan: ShardPlan, have: Parts) -> Iterator[tuple[Any, torch.Tensor]]:
                     yield plan.lines.send([body], to, tag), body
 
 
-def _receive(plan: ShardPlan, unread: Sequence[_Want], fill: Parts) -> None:
+def _receive(plan: ShardPlan, unread: Sequence[_Want], fill: Shards) -> None:
     works = []
     for tag, want in enumerate(unread):
         rows = _make_rows(want)

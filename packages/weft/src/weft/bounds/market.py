@@ -25,7 +25,7 @@ LEAST_PRICE = 0.1  # to begin with, of all GPUs, in seconds that jobs end later 
 
 @frozen
 class Choices:
-    """What jobs may choose from, the choices of a job next to each other, in order of the jobs.
+    """The choices of all jobs: those choices of a job next to each other, in order of the jobs.
 
     A choice takes `takes` of each resource, of which there is 1, and makes `speed` of the progress
     that its job makes where it is fastest.
@@ -97,22 +97,22 @@ class Market:
     def _rented(self, prices: Floats, ends: Floats) -> Floats:
         """Seconds of progress that each job would rent, if progress were worth `ends` less now."""
         made = np.maximum(ends - np.maximum(self._until[-1], self._released), 0.0)
-        _, wide, first, last = self._look(prices, ends)
+        _, wide, first, last = self._find_gains(prices, ends)
         for on in (first, last):
             rate = np.maximum.reduceat(on * self._choices.speed[:, None], self._first, axis=0)
             made += (wide * rate).sum(axis=1) / 2.0
         return np.asarray(made)
 
     def _pay(self, prices: Floats, ends: Floats) -> tuple[Floats, Floats]:
-        """What each job pays at least, and what is asked for of each resource in each stretch."""
+        """Return the least that each job pays, and the demand for each resource in each stretch."""
         after = np.maximum(ends - np.maximum(self._until[-1], self._released), 0.0)
-        gained, wide, first, last = self._look(prices, ends)
+        gained, wide, first, last = self._find_gains(prices, ends)
         gained += after**2 * self._worth / 2.0
         chosen = (first.astype(float) + last) * wide[self._choices.job] / 2.0
         return ends - gained, self._choices.takes.T @ chosen
 
-    def _look(self, prices: Floats, ends: Floats) -> tuple[Floats, Floats, Bools, Bools]:
-        """What jobs gain in all at most, when in each stretch they rent, and what at both ends.
+    def _find_gains(self, prices: Floats, ends: Floats) -> tuple[Floats, Floats, Bools, Bools]:
+        """Return the most that jobs gain, when in each stretch they rent, and which at both ends.
 
         Within a stretch the gain is convex in time: it is at most on the line between its ends.
         """

@@ -115,6 +115,7 @@ class HeldDevices:
     devices: Sequence[tuple[int, ...]]
 
     def select_rows(self, rows: Bools) -> HeldDevices:
+        """The devices of some rows alone."""
         devices = [self.devices[row] for row in np.flatnonzero(rows).tolist()]
         start, end, gpus, share = (
             self.start[rows],

@@ -113,6 +113,7 @@ class PlayedLog:
         self.findings.append(Finding(LAWFUL, what, self.now, self.line, jobs, text))
 
     def play_line(self, line: LogLine) -> None:  # noqa: C901 - one case an event
+        """Fold one line of the log into what is known."""
         event = line.event
         if line.at < self.now - 1e-9:
             self.line = line.number

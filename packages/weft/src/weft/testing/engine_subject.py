@@ -166,6 +166,7 @@ class EngineSession:
         return event
 
     async def told(self, kinds: type[Event] | tuple[type[Event], ...]) -> Any:
+        """Wait for the next event of some kinds."""
         async with asyncio.timeout(self._patience_s):
             while not isinstance(event := await self._any(), kinds):
                 pass

@@ -87,6 +87,7 @@ class DeviceRecord:
     _last: DeviceReading = field(default_factory=DeviceReading)
 
     def add_reading(self, reading: DeviceReading) -> None:
+        """Take a reading of the device into its record."""
         for xid in reading.xids:
             self._xids[xid] = self._xids.get(xid, 0) + 1
         self._links |= reading.links or frozenset()

@@ -160,6 +160,7 @@ class Present:
         return replace(self, table=table)
 
     def with_node(self, node: Node) -> Present:
+        """The present where a node is as described."""
         order = {known.id: i for i, known in enumerate(self.cluster.nodes)}
         return replace(self, cluster=self.cluster.having(node, order))
 

@@ -120,6 +120,7 @@ class JobTable:
 
     @property
     def submitted(self) -> Floats:
+        """Times of submission, by row."""
         return self._cells[Column.SUBMITTED, : self.size]
 
     @property

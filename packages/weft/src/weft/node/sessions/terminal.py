@@ -68,6 +68,7 @@ class Terminal:
         self._select.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
 
     def show(self, chunk: bytes) -> None:
+        """Send what the process printed to all who watch, and keep the end of it."""
         if self._master < 0:
             return
         self._note_use()

@@ -116,7 +116,7 @@ class LearntPrograms(Remembering[ProgramsSeen]):
             return "its program ran out of GPU memory beside others"
         need_gb = self.need_gb(job, kind)
         if need_gb is None:
-            return "nobody has seen what its program needs, so it may have to be suspended"
+            return "the need of its program is unknown, so it may have to be suspended"
         if need_gb <= SMALL_PART * device_gb:
             return ""
         return f"it needs {need_gb:.3g} GB and may have to be suspended, which no client can be"

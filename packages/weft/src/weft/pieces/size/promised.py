@@ -249,6 +249,7 @@ class PromiseLedger:
         return {row: promise.schedule for row, promise in self.kept.items()}
 
     def memory(self, inner: object = None) -> PromiseMemory:
+        """Promises kept and refused, as the memory of a policy."""
         jobs = self.view.table.jobs
         shown = {jobs[row].id: promise for row, promise in sorted(self.kept.items())}
         return PromiseMemory({**shown, **self.away}, tuple(sorted(self.refused)), inner)

@@ -170,6 +170,7 @@ class Unwritten(EngineError):  # noqa: N818 - as the others
 
     @classmethod
     def because(cls, error: WeftError) -> Unwritten:
+        """The refusal of a request while the log cannot be written."""
         made = cls(
             f"the scheduler cannot write its log, so it accepts no requests: {error.what}",
             hint=error.hint or "free space in the service's --state folder, then ask again",

@@ -139,6 +139,7 @@ class TenantUsage:
             self._days.setdefault(usage.tenant, {})[usage.day] = usage
 
     def submitted(self, tenant: str, at: float) -> None:
+        """Count a job that was submitted."""
         self._add(DayUsage(tenant, day_of(at), jobs=1))
 
     def restarted(self, tenant: str, at: float) -> None:

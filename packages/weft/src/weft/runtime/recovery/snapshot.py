@@ -129,7 +129,7 @@ def copy_values(value: Any) -> Any:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """The JSON of plain values, at most so many entries of a list or a dictionary at a time."""
+    """The JSON of plain values, a bounded number of entries of a list or a dictionary at a time."""
     if isinstance(value, dict) and len(value) <= PART:
         yield "{"
         for number, (key, held) in enumerate(value.items()):

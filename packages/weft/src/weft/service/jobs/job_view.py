@@ -45,6 +45,7 @@ class JobView:
         self.device = device_word(self._kinds.values())
 
     def describe_job(self, status: JobStatus) -> JobAnswer:
+        """A job as its page and `weft job` show it."""
         record, job = status.record, status.record.job
         silent = self._silent_s(status)
         secrets = secrets_of(job)

@@ -138,7 +138,7 @@ function GpuMap({ store, paint, find }) {
   const words =
     `${plan.cells.length} ${theDevice()}s, ${who.size} of them in use by jobs you see. ` +
     "Arrow keys go from one to the next, Enter opens its job.";
-  const told = there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ");
+  const described = there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ");
   return html`<div class="gpu-map" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
       aria-label=${words}
@@ -150,7 +150,7 @@ function GpuMap({ store, paint, find }) {
       onKeyDown=${keys} onBlur=${() => setOver({ cell: -1, keyed: false })}></canvas>
     <div class="visually-hidden" aria-live="polite">${
       over.keyed && cell
-        ? `${cell.node.id} ${theDevice()} ${cell.gpu}: ${told || nobody(cell)}`
+        ? `${cell.node.id} ${theDevice()} ${cell.gpu}: ${described || nobody(cell)}`
         : ""
     }</div>
     ${cell && html`<${Tip} cell=${cell} jobs=${there} plan=${plan} width=${width} />`}</div>`;

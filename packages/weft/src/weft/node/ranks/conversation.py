@@ -215,7 +215,7 @@ class RankListener:
                 self._read_messages(line)
 
     def _accept_all(self, listener: socket.socket) -> None:
-        """Let in all that wait, and nothing that comes after: a program may connect for ever."""
+        """Accept those that wait now, so that a program that connects for ever holds nothing up."""
         for _ in range(MOST_WAITING):
             if not self._accept(listener):
                 break

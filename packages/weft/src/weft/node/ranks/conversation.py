@@ -215,7 +215,7 @@ class RankListener:
                 self._read_messages(line)
 
     def _accept_all(self, listener: socket.socket) -> None:
-        """Accept those that wait now, so that a program that connects for ever holds nothing up."""
+        """Accept those that wait now: a program that connects without end holds nothing up."""
         for _ in range(MOST_WAITING):
             if not self._accept(listener):
                 break

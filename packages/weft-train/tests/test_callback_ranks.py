@@ -96,7 +96,7 @@ def with_huggingface(folder: str, last: int, most: int = 6, rest: int = 0) -> No
     )  # fmt: skip
     data = torch.utils.data.Subset(make_data(), range(SAMPLES - rest))
     trainer = Trainer(
-        Model(), options, train_dataset=data, data_collator=collate, callbacks=[Notes(), elastic]
+        Model(), options, train_dataset=data, data_collator=collate, callbacks=[elastic, Notes()]
     )
     trainer.train(resume_from_checkpoint=elastic.last(f"{folder}/out"))
 

@@ -62,6 +62,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
     def __init__(self, report_every_s: float = 1.0, checkpoint_every_s: float = 120.0) -> None:
         self._link = CallbackLink(report_every_s, checkpoint_every_s)
         self._ours = False
+        self._epoch_steps = 0  # known where ranks may come and go
         self._trainer: Any = None
         self._micro = 0  # samples of a micro-batch over all ranks
         self._most: int | None = None  # that fit on one
@@ -119,12 +120,15 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         if self._link.changing is not None:
             model, optimizer = self._trainer.model_wrapped, self._trainer.optimizer.optimizer
             order = now["train_dataloader"].order
-            epoch, step = divmod(state.global_step, math.ceil(len(order) / order.accumulate))
+            self._epoch_steps = math.ceil(len(order) / order.accumulate)
+            epoch, step = divmod(state.global_step, self._epoch_steps)
             order.load_state_dict({"epoch": epoch, "done": step * order.accumulate})
             self._link.changing.begin(model, [optimizer], order, self)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Report; save when it is time; when asked to stop, save after this step and end."""
+        if self._epoch_steps:  # a rank that came within an epoch counts from where it came
+            state.epoch = state.global_step / self._epoch_steps
         epoch, steps = float(state.epoch or 0.0), float(state.max_steps or 1)
         batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
         verdict = self._link.step(

@@ -163,10 +163,10 @@ def test_a_bound_of_waits_that_forgets_slow_ways_to_run_is_caught(
 
 
 def test_a_market_in_which_rent_is_not_paid_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Market._look
+    look = Market._find_gains
     monkeypatch.setattr(
         Market,
-        "_look",
+        "_find_gains",
         lambda self, prices, ends: (
             look(self, prices, ends)[0] * 0.9,
             *look(self, prices, ends)[1:],

@@ -20,7 +20,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.testing.build import FixedPredictor
 
 POLICIES = ("fifo", "srtf", "las", "tiresias")
@@ -79,7 +79,7 @@ def an_end(scheduler: Scheduler) -> Event:
     """The end of the first job that runs."""
     table = scheduler.state.table
     row = next(r for r, on in enumerate(table.allocations) if on is not None)
-    return Finished(table.jobs[row].id, int(table.get(row, Column.ATTEMPT)))
+    return Finished(table.jobs[row].id, int(table.get(row, TableColumns.ATTEMPT)))
 
 
 def _settle(scheduler: Scheduler, now: float, events: list[Event]) -> None:

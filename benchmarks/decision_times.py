@@ -21,7 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.perf.linear import LinearBeliefs
 from weft.testing.build import FixedPredictor, cluster_of
 
@@ -103,7 +103,7 @@ def _pairs(scheduler: Scheduler) -> list[tuple[Job, Allocation | None]]:
 
 def _attempt(scheduler: Scheduler, name: JobId) -> int:
     table = scheduler.state.table
-    return int(table.get(table.row(name), Column.ATTEMPT))
+    return int(table.get(table.row(name), TableColumns.ATTEMPT))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from weft.core.knowledge.profile import Sensitivity
-from weft.perf.sharing.host import STARVED, HostLaw, read_tables
+from weft.perf.sharing.host import STARVED, HostShareSpeed, read_tables
 
 OUT = Path("packages/weft/src/weft/perf/data/host.json")
 
 
-def fitted(table: Sensitivity) -> HostLaw:
+def fitted(table: Sensitivity) -> HostShareSpeed:
     """A law with few numbers that comes close to a table."""
     speeds = np.array(table.speeds)
     cores, gb = np.array(table.cpus), np.array(table.mem_gb)
@@ -32,14 +32,14 @@ def fitted(table: Sensitivity) -> HostLaw:
     plenty = speeds[:, -1]
     rising = plenty < top - 1e-9
     if rising.sum() < 2:
-        return HostLaw(top=top, core=top, need_gb=need)
+        return HostShareSpeed(top=top, core=top, need_gb=need)
     # The first point at the top tells as well: cores suffice there, and did not just before.
     used = np.flatnonzero(rising)
     used = np.append(used, used[-1] + 1)
     power, core = np.polyfit(np.log(cores[used]), np.log(plenty[used]), 1)
     stream, data = _storage(speeds[-1], gb, need, top)
     law = (top, float(np.exp(core)), float(power), stream, data, need)
-    return HostLaw(*(float(f"{value:.4g}") for value in law))
+    return HostShareSpeed(*(float(f"{value:.4g}") for value in law))
 
 
 def _storage(most: np.ndarray, gb: np.ndarray, need: float, top: float) -> tuple[float, float]:
@@ -58,7 +58,7 @@ def _storage(most: np.ndarray, gb: np.ndarray, need: float, top: float) -> tuple
     return 1.0 / (t0 + slope * m0), data
 
 
-def errors(table: Sensitivity, law: HostLaw) -> tuple[float, float]:
+def errors(table: Sensitivity, law: HostShareSpeed) -> tuple[float, float]:
     """Median and largest relative error over the points of the table."""
     made = np.array(law.sample_grid().speeds)
     off = np.abs(made / np.array(table.speeds) - 1.0)

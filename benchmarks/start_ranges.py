@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from tests.scenarios.live import run_virtually
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.explain import explain
 from weft.app.insight.present import Present
-from weft.app.insight.purse import Purse
 from weft.app.serve.live import Live, Settings
 from weft.core.events.event import Foretold
 from weft.core.model.job import Demand, Job, JobId
@@ -144,7 +144,7 @@ class _Asked:
             return
         windows, correction = find_windows(driver.policy), driver.start_correction()
         present = Present.of(driver.scheduler, driver.now, windows, correction)
-        start = explain(present, job, None, (), Purse(CPU_S)).start
+        start = explain(present, job, None, (), CpuBudget(CPU_S)).start
         assert start is not None
         low, middle, high = (start.quantile(q) for q in (0.1, 0.5, 0.9))
         if start.counted or low is None or middle is None or high is None:

@@ -13,7 +13,7 @@ from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
@@ -68,7 +68,7 @@ class World:
 
     def attempt(self, name: str) -> int:
         table = self.scheduler.state.table
-        return int(table.get(table.row(JobId(name)), Column.ATTEMPT))
+        return int(table.get(table.row(JobId(name)), TableColumns.ATTEMPT))
 
     def held(self) -> list[Allocation]:
         return [on for on in self.scheduler.state.table.allocations if on is not None]

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 import tests.twins.twins  # noqa: F401 - declares them
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.native import TWINS
 
 CPU_S = 120  # far more than all of it takes: something that never ends is ended by the kernel
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e-12, 1e308, -1e308, np.nan, np.inf, -np.inf, 0.5, 3.0]
-COLUMNS = len([name for name in vars(Column) if name.isupper()])
+COLUMNS = len([name for name in vars(TableColumns) if name.isupper()])
 
 
 class Odd:

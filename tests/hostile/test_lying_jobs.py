@@ -11,7 +11,7 @@ from tests.waiting import LIMIT_S
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Job, JobId
 from weft.core.model.launch import Launch
-from weft.node.measuring.measurer import ClaimBounds
+from weft.node.measuring.measurer import PlausibleReports
 
 # Claims of a program that does nothing: by its watcher's line, or as a rank that reports itself.
 LIAR = """
@@ -70,7 +70,7 @@ def test_a_live_service_does_not_believe_what_cannot_be_true(tmp_path: Path) -> 
 
 def test_a_message_that_is_believed_has_had_the_cpu_time() -> None:
     notices: list[str] = []
-    claims = ClaimBounds(lambda: 10.0, lambda _, text: notices.append(text))
+    claims = PlausibleReports(lambda: 10.0, lambda _, text: notices.append(text))
 
     assert claims.allows_steps(2_000_000)
     assert not claims.allows_steps(4_000_000)

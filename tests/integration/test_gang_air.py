@@ -85,7 +85,7 @@ def test_a_gang_comes_up_for_air_before_its_collectives_give_up(tmp_path: Path) 
 def test_without_air_its_collectives_give_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asleep, "find_air_s", lambda _: 0.0)
+    monkeypatch.setattr(asleep, "find_longest_stall_s", lambda _: 0.0)
 
     event, _ = asyncio.run(freeze_for_long(tmp_path))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.state.table import JobTable
 from weft.predict.learned.predictor import (
@@ -32,7 +32,7 @@ def job(number: int, user: str, gpus: int = 1) -> Job:
 
 
 def end(job: Job, ran: float, at: float) -> Ended:
-    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED, at=at)
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=EndKind.COMPLETED, at=at)
 
 
 def table_of(*jobs: Job) -> JobTable:

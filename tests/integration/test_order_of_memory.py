@@ -16,7 +16,7 @@ from tests.integration.stand_in_cuda.engine import Machine, ToldJob
 from tests.waiting import until
 from weft.core.events.event import Decided, PriorityChanged
 from weft.core.model.job import JobId, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.runtime.loop.driver import Driver
 from weft.wire.memory_waits import read_order, read_waits
 
@@ -44,7 +44,7 @@ def jobs(machine: Machine) -> Iterator[list[ToldJob]]:
 def runs(driver: Driver, job: ToldJob) -> bool:
     table = driver.scheduler.state.table
     row = table.find(job.name)
-    return row is not None and table.get(row, Column.STAGE) == Stage.RUNNING
+    return row is not None and table.get(row, TableColumns.STAGE) == Stage.RUNNING
 
 
 async def until_waits(machine: Machine, job: ToldJob) -> None:

@@ -15,7 +15,7 @@ from weft.core.model.job import Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of, unordered
@@ -79,7 +79,7 @@ class Cluster:
 
     def attempt(self, job: JobId) -> int:
         table = self.scheduler.state.table
-        return int(table.get(table.row(job), Column.ATTEMPT))
+        return int(table.get(table.row(job), TableColumns.ATTEMPT))
 
 
 def stranger(name: str, tier: Tier = Tier.GUARANTEED) -> Job:

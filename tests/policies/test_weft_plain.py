@@ -16,7 +16,7 @@ from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.state import State
 from weft.core.state.table import JobTable
 from weft.perf.linear import LinearBeliefs
@@ -52,8 +52,8 @@ def view_of_ran(*jobs: tuple[str, int, float, float], gpus: int = 8) -> View:
         state.fold(0.0, Submitted(Job(JobId(name), NOW - ran, demand=Demand(count))))
         if ran:
             row = state.table.row(JobId(name))
-            state.table.set(row, Column.RAN_BASE, ran)
-            state.table.set(row, Column.SERVICE_BASE, ran * count)
+            state.table.set(row, TableColumns.RAN_BASE, ran)
+            state.table.set(row, TableColumns.SERVICE_BASE, ran * count)
             node = state.free.best_fit("v100", count)
             assert node is not None
             on = Allocation((state.free.slice(node, count),))
@@ -100,7 +100,7 @@ def test_who_runs_is_not_stopped_for_less_than_a_start_costs() -> None:
 
 def test_who_may_not_be_stopped_stays() -> None:
     view = view_of_ran(("firm", 1, 90_000.0, 10.0), ("short", 1, 60.0, 0.0), gpus=1)
-    view.table.set(0, Column.PREEMPTIBLE, 0.0)
+    view.table.set(0, TableColumns.PREEMPTIBLE, 0.0)
 
     assert running(view) == {"firm"}
 
@@ -136,7 +136,7 @@ def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
 def view_of_late(ran: float = 40_000.0, waited: float = 0.0) -> View:
     """`short` runs for ever, by its estimate; `late` has waited for so long."""
     view = view_of_ran(("short", 1, ran + 900.0, ran), ("late", 1, 90_000.0, 0.0), gpus=1)
-    view.table.set(1, Column.SUBMITTED, NOW - waited)
+    view.table.set(1, TableColumns.SUBMITTED, NOW - waited)
     return view
 
 
@@ -160,7 +160,7 @@ def test_it_looks_again_after_a_pause_when_who_waits_is_late_within_a_second() -
 @pytest.mark.parametrize(("ran", "stays"), [(30.0, True), (41.0, False)])
 def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays: bool) -> None:
     view = view_of_ran(("late", 1, 90_000.0, ran), ("short", 1, 10.0, 0.0), gpus=1)
-    view.table.set(0, Column.SUBMITTED, NOW - ran - 121.0)
+    view.table.set(0, TableColumns.SUBMITTED, NOW - ran - 121.0)
 
     assert running(view) == ({"late"} if stays else {"short"})
 
@@ -168,8 +168,8 @@ def test_a_late_job_is_not_stopped_before_it_ran_twice_as_long(ran: float, stays
 def view_of_two_late(waited: float) -> View:
     """A gang on all GPUs that waited 1.2 times as long as it may, and one that came after it."""
     view = view_of_ran(("gang", 8, 90_000.0, 1_000.0), ("short", 1, 10.0, 0.0), gpus=8)
-    view.table.set(0, Column.SUBMITTED, NOW - 1_000.0 - 1.2 * 3.0 * 500.0 * 2.0)
-    view.table.set(1, Column.SUBMITTED, NOW - waited)
+    view.table.set(0, TableColumns.SUBMITTED, NOW - 1_000.0 - 1.2 * 3.0 * 500.0 * 2.0)
+    view.table.set(1, TableColumns.SUBMITTED, NOW - waited)
     return view
 
 

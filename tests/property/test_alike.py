@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import JobTable
 from weft.predict.alike.mixture import mean as mean_of
 from weft.predict.alike.mixture import mix, prior, quantile
@@ -27,8 +27,8 @@ def job(name: str, gpus: int = 1, tenant: str = "", user: str = "", **more: obje
     return Job(JobId(name), demand=Demand(gpus), tenant=tenant, user=user, **more)  # type: ignore[arg-type]
 
 
-def ended(submitted: Job, ran: float, how: How = How.COMPLETED, at: float = 0.0) -> Ended:
-    done = how is How.COMPLETED
+def ended(submitted: Job, ran: float, how: EndKind = EndKind.COMPLETED, at: float = 0.0) -> Ended:
+    done = how is EndKind.COMPLETED
     return Ended(submitted, ran, ran * submitted.demand.gpus, finished=done, how=how, at=at)
 
 
@@ -37,8 +37,8 @@ def table_of(*rows: tuple[Job, float]) -> JobTable:
     table = JobTable()
     for seq, (submitted, ran) in enumerate(rows):
         row = table.add(submitted, seq)
-        table.set(row, Column.RAN_BASE, ran)
-        table.set(row, Column.SERVICE_BASE, ran * submitted.demand.gpus)
+        table.set(row, TableColumns.RAN_BASE, ran)
+        table.set(row, TableColumns.SERVICE_BASE, ran * submitted.demand.gpus)
     return table
 
 
@@ -51,7 +51,9 @@ def taught(seed: int = 1, ends: int = 400) -> tuple[Alike, list[Job]]:
         new = job(f"j{i}", int(2 ** rng.integers(5)), "t" + user[-1], user, model=f"m{i % 5}")
         jobs.append(new)
         predictor.note_submitted(new, float(i))
-        how = [How.COMPLETED, How.FAILED, How.CANCELLED, How.LOST][int(rng.integers(4))]
+        how = [EndKind.COMPLETED, EndKind.FAILED, EndKind.CANCELLED, EndKind.LOST][
+            int(rng.integers(4))
+        ]
         predictor.learn(ended(new, float(rng.lognormal(6.0, 2.0)), how, float(i)))
     return predictor, jobs
 
@@ -135,7 +137,7 @@ def test_the_same_ends_make_the_same_state_and_a_copy_goes_on_alike() -> None:
 
 def test_ends_of_all_kinds_count_but_not_those_that_were_lost() -> None:
     predictor = Alike(shrink=0.0)
-    for how, ran in ((How.FAILED, 10.0), (How.CANCELLED, 20.0), (How.LOST, 9999.0)):
+    for how, ran in ((EndKind.FAILED, 10.0), (EndKind.CANCELLED, 20.0), (EndKind.LOST, 9999.0)):
         predictor.learn(ended(job("a"), ran, how))
 
     assert predictor.mean(table_of((job("b"), 0.0)), 0.0).tolist() == pytest.approx(
@@ -195,11 +197,11 @@ def test_a_time_limit_bounds_what_is_left() -> None:
 def test_a_streak_of_failures_is_a_risk() -> None:
     predictor = Alike()
     for i in range(100):
-        how = How.FAILED if i % 4 == 0 else How.COMPLETED
+        how = EndKind.FAILED if i % 4 == 0 else EndKind.COMPLETED
         predictor.learn(ended(job(f"o{i}", 1, "t", "other"), 100.0, how))
     mine = job("m", 1, "t", "me", launch=Launch(("python", "train.py", "--lr", "0.1")))
     for _ in range(5):
-        predictor.learn(ended(mine, 12.0, How.FAILED))
+        predictor.learn(ended(mine, 12.0, EndKind.FAILED))
 
     risk = predictor.risk(mine)
 

@@ -16,7 +16,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.pieces.pack import backfill
 from weft.pieces.place.gangs import most_nodes
 from weft.policies.fifo import Fifo
@@ -144,7 +144,7 @@ class MutatesTheTable:
     about = ABOUT
 
     def decide(self, view: View) -> Plan:
-        view.table.column(Column.PRIORITY)[:] += 1.0
+        view.table.column(TableColumns.PRIORITY)[:] += 1.0
         return sound(view)
 
 

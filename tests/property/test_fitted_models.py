@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.state.table import JobTable
 from weft.predict.past_ends import DAY_S, FEWEST, PastEnds, encode_rows
@@ -27,7 +27,7 @@ def job(number: int, user: str, gpus: int = 1) -> Job:
 
 
 def end(job: Job, ran: float, at: float = 0.0) -> Ended:
-    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED, at=at)
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=EndKind.COMPLETED, at=at)
 
 
 def teach(predictor: Kind, count: int, at: float = 0.0) -> None:

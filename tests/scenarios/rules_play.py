@@ -21,7 +21,7 @@ from weft.core.plan.about import Controls
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import build, read_spec
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.frozen import frozen
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -115,7 +115,7 @@ class _Game:
     def attempt(self, job: JobId) -> int:
         """The number of its attempt."""
         table = self._scheduler.state.table
-        return int(table.get(table.row(job), Column.ATTEMPT))
+        return int(table.get(table.row(job), TableColumns.ATTEMPT))
 
     def problem(self, step: int, what: str) -> RuleViolation:
         """With all that plays it again."""
@@ -144,7 +144,7 @@ class _Game:
     def _moment(self) -> Moment:
         state = self._scheduler.state
         table, running, waiting = state.table, dict[JobId, Running](), list[Job]()
-        since = table.column(Column.RAN_SINCE)
+        since = table.column(TableColumns.RAN_SINCE)
         for row, (job, on) in enumerate(zip(table.jobs, table.allocations, strict=True)):
             if on is None:
                 waiting.append(job)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.twins.twins import twins
 
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import COLUMNS
 
 NUMBER = st.one_of(st.floats(0.0, 1e9), st.sampled_from([0.0, 1.0, np.inf]))
@@ -39,7 +39,7 @@ def play(calls: dict[str, Callable[..., Any]], cells: Floats, row: int, now: flo
 @given(DRAWN, st.integers(0, ROWS - 2), st.floats(0.0, 1e7), st.booleans())
 def test_rows_are_written_alike(numbers: list[float], row: int, now: float, sliced: bool) -> None:
     made = np.array(numbers).reshape(len(COLUMNS), ROWS)
-    made[Column.ATTEMPT] = np.arange(ROWS)
+    made[TableColumns.ATTEMPT] = np.arange(ROWS)
     names = ("hold", "switch_on", "read_row_meters", "switch_off", "close_gap", "write_row")
     pairs = {name: twins(name) for name in names}
     played = []

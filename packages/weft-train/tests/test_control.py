@@ -17,7 +17,7 @@ from weft_train.ranks.live_resize import LiveResize
 from weft_train.reports import Reports
 from weft_train.stopping import StopRequest
 from weft_train.turns.gate import Gate
-from weft_train.turns.stopwatch import CpuClock, Stopwatch
+from weft_train.turns.stopwatch import CpuDeviceClock, Stopwatch
 
 EVERY_S = 100.0
 
@@ -45,10 +45,10 @@ class Training:
     """Steps of rank 0, a second each."""
 
     def __init__(self) -> None:
-        env, gang, watch = Environment(), SilentPeer(), Stopwatch(CpuClock())
+        env, gang, watch = Environment(), SilentPeer(), Stopwatch(CpuDeviceClock())
         reports = Reports(env, 1.0)
         self.now, self._watch = 0.0, watch
-        self._gradients = Gradients([torch.nn.Parameter(torch.zeros(1))], 2, CpuClock())
+        self._gradients = Gradients([torch.nn.Parameter(torch.zeros(1))], 2, CpuDeviceClock())
         self.control = Control(
             gang,
             reports,
@@ -58,7 +58,7 @@ class Training:
             LiveResize(env, gang, reports),
         )
         tuner = BatchTuner(Bounds.of(8, None, None), "cpu", 1, 2)
-        self.control.tune(tuner, GradientNoise(8.0), 8)
+        self.control.begin_tuning(tuner, GradientNoise(8.0), 8)
         self.control.begin()
 
     def step(self) -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from weft_train.batch.gradients import Gradients
 from weft_train.batch.noise import GradientNoise, Norms
-from weft_train.turns.stopwatch import CpuClock
+from weft_train.turns.stopwatch import CpuDeviceClock
 
 
 def test_noise_of_known_gradients_is_found() -> None:
@@ -68,7 +68,7 @@ def test_what_the_first_steps_showed_is_soon_forgotten() -> None:
 
 def measured(gradients: list[torch.Tensor], batch: int) -> list[Norms]:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched = Gradients([weight], ranks=1, clock=CpuDeviceClock())
     taken = []
     for step, gradient in enumerate(gradients):
         watched.begin_step(step)
@@ -87,7 +87,7 @@ def test_one_gpu_compares_two_steps_in_a_row() -> None:
 
 def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched = Gradients([weight], ranks=1, clock=CpuDeviceClock())
     watched.begin_step(0)
     weight.grad = torch.tensor([1.0, 0.0])  # half of the first micro-batch's gradient
     watched.after_first(scale=0.5)
@@ -101,7 +101,7 @@ def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> N
 
 def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=1, clock=CpuClock(), late=True)
+    watched = Gradients([weight], ranks=1, clock=CpuDeviceClock(), late=True)
     watched.every = 4  # more often than a norm takes to come
     taken = []
     for step in range(48):
@@ -116,7 +116,7 @@ def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
 
 def test_measuring_is_thinned_out_when_steps_are_short() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched = Gradients([weight], ranks=1, clock=CpuDeviceClock())
     watched.begin_step(0)
     weight.grad = torch.ones(2)
     watched.after_last(4, 4.0)
@@ -127,7 +127,7 @@ def test_measuring_is_thinned_out_when_steps_are_short() -> None:
 
 def test_both_steps_of_a_comparison_count_as_its_cost() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched = Gradients([weight], ranks=1, clock=CpuDeviceClock())
     seen = []
     for step in range(2):
         watched.begin_step(step)
@@ -154,7 +154,7 @@ def test_a_gain_follows_what_was_observed_since() -> None:
 
 def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=2, clock=CpuClock())
+    watched = Gradients([weight], ranks=2, clock=CpuDeviceClock())
     watched.every = 4
     taken = []
     for step in range(5):
@@ -172,7 +172,7 @@ def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
 
 def test_what_averaging_by_hand_takes_is_part_of_the_cost() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    watched = Gradients([weight], ranks=2, clock=CpuClock())
+    watched = Gradients([weight], ranks=2, clock=CpuDeviceClock())
     watched.begin_step(0)
     weight.grad = torch.ones(2)
     watched.before_average()

@@ -14,14 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 from weft_train.base.environment import Environment
 from weft_train.batch.gradients import Gradients
 from weft_train.ranks.gang import RankGang
-from weft_train.turns.stopwatch import CpuClock
+from weft_train.turns.stopwatch import CpuDeviceClock
 
 
 def look(folder: str, as_view: bool) -> None:
     """Two micro-batches a step; the gradients are (2, 0) at rank 0 and (0, 4) at rank 1."""
     gang = RankGang(Environment.read(), "cpu")
     model = torch.nn.Linear(2, 1, bias=False)
-    watched = Gradients(model.parameters(), gang.size, CpuClock())
+    watched = Gradients(model.parameters(), gang.size, CpuDeviceClock())
     watched.every = 2
     seen = DistributedDataParallel(model, gradient_as_bucket_view=as_view)
     sample = torch.tensor([[2.0, 0.0], [0.0, 4.0]][gang.rank])

@@ -17,7 +17,7 @@ from weft_train.errors import TrainError
 from weft_train.ranks.callback_ranks import CallbackRanks
 from weft_train.reports import Reports, measure_memory_gb
 from weft_train.stopping import StopRequest, call_at_exit
-from weft_train.turns.stopwatch import CpuClock, Stopwatch
+from weft_train.turns.stopwatch import CpuDeviceClock, Stopwatch
 
 UNTRIED = "under another library's loop ranks on GPUs have not been seen to change as they train"
 
@@ -43,7 +43,7 @@ class CallbackLink:
         self.ranks = CallbackRanks(self.env, self._reports) if may and not on_gpus else None
         self._saves = SaveTimes(checkpoint_every_s)
         self._save_began = 0.0
-        self._watch = Stopwatch(CpuClock())
+        self._watch = Stopwatch(CpuDeviceClock())
         self._stop = StopRequest()
         self._values: dict[str, float] = {}
         self._last, self._epoch = 0.0, 0

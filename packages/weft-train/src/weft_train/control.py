@@ -75,7 +75,7 @@ class Control:
         self._look_at = 0.0
         self.unsaved = False
 
-    def tune(self, tuner: BatchTuner, noise: GradientNoise, total: int) -> None:
+    def begin_tuning(self, tuner: BatchTuner, noise: GradientNoise, total: int) -> None:
         """Choose the first batch: what was trained on before, or better for this many ranks."""
         self.tuner, self._noise = tuner, noise
         first = tuner.fit_total(total) if total else tuner.choose_first()

@@ -196,7 +196,7 @@ class TrainingJob:
         if self._restored:
             self._noise.load_state_dict(self._restored["noise"])
             tuner.load_state_dict(self._restored["profiles"])
-        self._control.tune(tuner, self._noise, self._restored.get("batch", 0))
+        self._control.begin_tuning(tuner, self._noise, self._restored.get("batch", 0))
         return self._loader
 
     def state(self, name: str, held: Stateful) -> Any:
@@ -269,10 +269,10 @@ class TrainingJob:
         if self.rank == 0 and self._loader is not None:
             self._reports.report(self._describe)
 
-    def before_load(self) -> None:
+    def before_fetch(self) -> None:
         self._gate.enter(self._stage)
 
-    def after_load(self, cell: Cell, seconds: float) -> None:
+    def after_fetch(self, cell: Cell, seconds: float) -> None:
         self._watch.add("data_s", seconds)
         self._gate.leave(self._stage, used_s=seconds)
         self._step.cell = cell

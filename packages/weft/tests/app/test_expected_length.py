@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.app.insight.counted_start import describe_length, in_words, warn_of_failure
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.state.table import JobTable
@@ -17,12 +17,12 @@ def job(name: str, gpus: int = 4) -> Job:
     return Job(JobId(name), demand=Demand(gpus), tenant="t", user="ann", launch=TRAIN)
 
 
-def taught(how: How, *lengths: float, gpus: int = 4) -> Alike:
+def taught(how: EndKind, *lengths: float, gpus: int = 4) -> Alike:
     predictor = Alike()
     for i, length in enumerate(lengths):
         taught_job = job(f"j{i}", gpus)
         predictor.note_submitted(taught_job, float(i))
-        done = how is How.COMPLETED
+        done = how is EndKind.COMPLETED
         predictor.learn(Ended(taught_job, length, length * gpus, done, how, at=float(i)))
     return predictor
 
@@ -34,7 +34,7 @@ def table_of(only: Job) -> JobTable:
 
 
 def test_a_length_comes_with_a_range_and_what_it_is_from() -> None:
-    predictor = taught(How.COMPLETED, 1200, 1800, 2400, 2400, 3000, 2400)
+    predictor = taught(EndKind.COMPLETED, 1200, 1800, 2400, 2400, 3000, 2400)
 
     length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
 
@@ -43,7 +43,7 @@ def test_a_length_comes_with_a_range_and_what_it_is_from() -> None:
 
 
 def test_a_range_that_reads_like_one_time_is_left_out() -> None:
-    predictor = taught(How.COMPLETED, *[2400.0] * 6)
+    predictor = taught(EndKind.COMPLETED, *[2400.0] * 6)
 
     length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
 
@@ -51,7 +51,7 @@ def test_a_range_that_reads_like_one_time_is_left_out() -> None:
 
 
 def test_how_often_ranges_were_right_is_told_once_enough_were_scored() -> None:
-    predictor = taught(How.COMPLETED, *[2400.0] * 30)
+    predictor = taught(EndKind.COMPLETED, *[2400.0] * 30)
 
     length = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
 
@@ -65,11 +65,11 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
     assert describe_length(Alike(), table, JobId("x"), 0.0) == ""
     assert describe_length(NoPredictor(), table, JobId("x"), 0.0) == ""
     assert warn_of_failure(None, job("x")) == ""
-    assert warn_of_failure(taught(How.COMPLETED, 9, 9, 9, 9, 9), job("x")) == ""
+    assert warn_of_failure(taught(EndKind.COMPLETED, 9, 9, 9, 9, 9), job("x")) == ""
 
 
 def test_a_job_whose_like_failed_in_a_row_will_probably_fail() -> None:
-    predictor = taught(How.FAILED, 12, 12, 12, 12, 12)
+    predictor = taught(EndKind.FAILED, 12, 12, 12, 12, 12)
 
     warning = warn_of_failure(predictor, job("x"))
 
@@ -79,7 +79,7 @@ def test_a_job_whose_like_failed_in_a_row_will_probably_fail() -> None:
     )
     on_cpus = warn_of_failure(predictor, job("x"), "CPU slot")
     assert "with 4 CPU slots failed" in on_cpus
-    large = taught(How.FAILED, 12, 12, 12, 12, 12, gpus=16)
+    large = taught(EndKind.FAILED, 12, 12, 12, 12, 12, gpus=16)
     assert warn_of_failure(large, job("x", 16)).endswith("; try it on one GPU first")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from weft.app.insight.counted_start import MANY, count_start
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.explain import PROBES, Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
-from weft.app.insight.purse import Purse
 from weft.app.serve.predicting import HintedOrAlike
 from weft.core.events.actions import Start
 from weft.core.events.event import Started, Submitted
@@ -260,7 +260,7 @@ def test_a_job_that_is_kept_back_beside_free_gpus_is_not_told_that_it_starts_now
     present = replace(live("fifo", "1x4:a100", job("runs", 4), job("mine", 1)), policy=Keeper())
     present = present.with_node(Node(NodeId("more"), "a100", 4))
 
-    why = explain(present, JobId("mine"), purse=Purse(0.0))
+    why = explain(present, JobId("mine"), budget=CpuBudget(0.0))
 
     assert why.start is not None
     assert why.start.quantile(0.5) is None
@@ -296,7 +296,7 @@ def test_a_decision_that_is_not_paid_for_is_not_asked_of_the_policy() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4), job("ahead", 2), job("mine", 2))
     present = replace(present, policy=Never())
 
-    why = explain(present, JobId("mine"), purse=Purse(60.0, step_s=61.0))
+    why = explain(present, JobId("mine"), budget=CpuBudget(60.0, step_s=61.0))
 
     assert [front.job.id for front in why.ahead] == ["ahead", "runs"]
     assert why.start is not None
@@ -326,7 +326,7 @@ def test_what_an_order_costs_is_not_tried_where_it_cannot_be_paid_for_anyway(
         present.table.add(job(f"ahead{number}", 2), 1 + number, NOW)
     present = replace(present, policy=asked).with_job(job("mine", 2))
 
-    explain(present, JobId("mine"), purse=Purse(60.0, step_s=step_s))
+    explain(present, JobId("mine"), budget=CpuBudget(60.0, step_s=step_s))
 
     assert (set(PROBES) <= set(asked.jobs)) == probed
 
@@ -337,8 +337,8 @@ def test_one_count_is_enough_with_very_many_jobs_ahead() -> None:
         present.table.add(job(f"ahead{number}", 4), 1 + number, NOW)
     names = [JobId(f"ahead{number}") for number in range(MANY)]
 
-    many = count_start(present, names, Purse(0.0))
-    few = count_start(present, names[: MANY - 1], Purse(0.0))
+    many = count_start(present, names, CpuBudget(0.0))
+    few = count_start(present, names[: MANY - 1], CpuBudget(0.0))
 
     assert many is not None and few is not None
     assert (len(many.after), len(few.after)) == (1, 2)
@@ -359,12 +359,12 @@ def test_what_may_be_left_is_drawn_from_a_hint_and_else_from_jobs_alike() -> Non
     assert len(set(drawn[::2].tolist())) > 5
 
 
-def test_a_part_of_a_purse_pays_for_a_decision_where_the_whole_does() -> None:
-    purse = Purse(60.0, step_s=20.0)
+def test_a_part_of_a_budget_pays_for_a_decision_where_the_whole_does() -> None:
+    budget = CpuBudget(60.0, step_s=20.0)
 
-    assert purse.share_of_rest(0.1).cpu_s == pytest.approx(22.0)
-    assert not purse.share_of_rest(0.1).empty
-    assert Purse(10.0, step_s=20.0).empty
+    assert budget.share_of_rest(0.1).cpu_s == pytest.approx(22.0)
+    assert not budget.share_of_rest(0.1).empty
+    assert CpuBudget(10.0, step_s=20.0).empty
 
 
 def test_jobs_behind_that_overtake_count_in_when_a_job_starts() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from weft.core.errors import EngineError
 from weft.core.model.job import Allocation, JobId, NodeId, Slice
 from weft.core.plan.about import Controls
-from weft.engines.attempts.asleep import find_air_s
+from weft.engines.attempts.asleep import find_longest_stall_s
 from weft.engines.fleet.attempts import ChangeInProgress, ResizeStep, RunningAttempt, next_step
 from weft.engines.fleet.gang import AgentNote, GangWatch
 from weft.engines.fleet.port import (
@@ -71,7 +71,7 @@ def change_to(roster: Roster, to: Allocation, epoch: int, frees: Frees = "device
     extension = number_parts(gang_on(to, epoch, added), roster.next_number) if added else None
     parts = (*kept, *(extension.parts if extension else ()))
     change = PendingChange(epoch, extension, parts)
-    count = roster.next_number + len(change.new)
+    count = roster.next_number + len(change.joining_ranks)
     return replace(roster, next_number=count, change=change, several=True)
 
 
@@ -90,13 +90,13 @@ def test_ranks_have_the_devices_that_were_asked_for_and_numbers_are_never_used_t
         before, after = numbers_of(roster.parts), numbers_of(changed.change.parts)
         held = {(part.node, gpu) for part in changed.change.parts for gpu in part.gpus}
         assert held == {(part.node, gpu) for part in to.slices for gpu in part.gpus}
-        assert not {*changed.change.new} & {*ever}
+        assert not {*changed.change.joining_ranks} & {*ever}
         assert {*changed.leaving} == {*before} - {*after}
         form = make_form(changed, changed.change, "tcp://x:1")
         assert form.host in before
         assert {*form.sources} <= {*before}
         assert bool(form.sources) == bool(form.new)
-        ever += changed.change.new
+        ever += changed.change.joining_ranks
         roster = changed.finish({"epoch": epoch})
         assert {part.folder for gang in roster.gangs for part in gang.parts} >= {
             part.folder for part in roster.parts
@@ -239,12 +239,12 @@ def test_a_rank_that_others_have_joined_may_not_stand_still_for_ever(
 ) -> None:
     spec = AttemptSpec("j", 1, ("true",), "/", "/c", (0,), world_size=1)
     spec.write(tmp_path)
-    assert find_air_s(tmp_path) == 0.0
+    assert find_longest_stall_s(tmp_path) == 0.0
 
     grown = {"form": {"members": [0, 1]}, "spec": asdict(replace(spec, world_size=2))}
     write_whole(tmp_path / name, {"epoch": 1, **grown})
 
-    assert find_air_s(tmp_path) > 0.0
+    assert find_longest_stall_s(tmp_path) > 0.0
 
 
 def test_an_extension_that_never_began_takes_nobody_with_it() -> None:

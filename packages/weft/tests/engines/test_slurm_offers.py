@@ -82,12 +82,12 @@ def test_an_offer_goes_to_one_client_of_its_user(offers: SlurmOffers, clock: Clo
 def test_what_is_not_as_offered_does_not_count_and_is_ended(
     offers: SlurmOffers, other: SlurmJob
 ) -> None:
-    assert offers.adopt([(JOB, other)]) == {}
+    assert offers.keep_wanted([(JOB, other)]) == {}
     whose = "ben" if other.uid == BEN else "ann"
     assert offers.claim_work(whose).cancel == ("7",)
     assert offers.waiting()[JOB].phase is AttemptPhase.PENDING
 
-    assert offers.adopt([(JOB, replace(OFFERED, id="9")), (JOB, other)]) == {
+    assert offers.keep_wanted([(JOB, replace(OFFERED, id="9")), (JOB, other)]) == {
         JOB: [replace(OFFERED, id="9")]
     }
 
@@ -100,7 +100,7 @@ def test_only_the_first_counts_and_its_components(tmp_path: Path, clock: Clock) 
     second = replace(OFFERED, id="7+1", gpus=1, wanted="t1")
     late, again = replace(OFFERED, id="8"), replace(OFFERED, id="7+2")
 
-    ours = offers.adopt([(JOB, late), (JOB, again), (JOB, second), (JOB, first)])
+    ours = offers.keep_wanted([(JOB, late), (JOB, again), (JOB, second), (JOB, first)])
 
     assert {part.wanted for part in ours[JOB]} == {"a1", "t1"}
     assert all(part.id.startswith("7+") for part in ours[JOB])
@@ -114,7 +114,7 @@ def test_an_offer_that_nobody_takes_is_given_up(offers: SlurmOffers, clock: Cloc
 
     assert (seen.phase, seen.reason[: len(NO_CLIENT)]) == (AttemptPhase.LOST, NO_CLIENT)
     assert not offers.claim_work("ann").submit
-    assert offers.adopt([(JOB, OFFERED)]) == {}  # too late
+    assert offers.keep_wanted([(JOB, OFFERED)]) == {}  # too late
     assert offers.claim_work("ann").cancel == ("7",)
     clock.now += module.KEPT_S + 1
     offers.waiting()
@@ -135,32 +135,32 @@ def test_what_is_withdrawn_is_ended_whenever_it_comes(offers: SlurmOffers) -> No
     offers.withdraw(JOB)
 
     assert JOB not in offers.waiting()
-    assert offers.adopt([(JOB, OFFERED)]) == {}
+    assert offers.keep_wanted([(JOB, OFFERED)]) == {}
     assert offers.claim_work("ann").cancel == ("7",)
 
 
 def test_one_that_runs_is_ended_and_told_of_until_it_is_gone(offers: SlurmOffers) -> None:
-    offers.adopt([(JOB, OFFERED)])
+    offers.keep_wanted([(JOB, OFFERED)])
     offers.withdraw(JOB)
 
-    assert offers.adopt([(JOB, OFFERED)]) == {JOB: [OFFERED]}
+    assert offers.keep_wanted([(JOB, OFFERED)]) == {JOB: [OFFERED]}
     assert offers.claim_work("ann").cancel == ("7",)
     gone = replace(OFFERED, state="CANCELLED")
-    assert offers.adopt([(JOB, gone)]) == {JOB: [gone]}
+    assert offers.keep_wanted([(JOB, gone)]) == {JOB: [gone]}
     assert offers.claim_work("ann").cancel == ()
-    assert offers.adopt([]) == {}
+    assert offers.keep_wanted([]) == {}
     assert JOB not in offers._offers
 
 
 def test_offers_outlive_the_service(offers: SlurmOffers, tmp_path: Path, clock: Clock) -> None:
     (offer,) = offers.claim_work("ann").submit
-    offers.adopt([(JOB, OFFERED)])
+    offers.keep_wanted([(JOB, OFFERED)])
 
     again = opened(tmp_path, clock)
 
     assert again.find("ann", offer.secret) is not None
     assert not again.claim_work("ann").submit
-    assert again.adopt([(JOB, OFFERED), (JOB, replace(OFFERED, id="6"))]) == {JOB: [OFFERED]}
+    assert again.keep_wanted([(JOB, OFFERED), (JOB, replace(OFFERED, id="6"))]) == {JOB: [OFFERED]}
 
 
 @given(st.text(max_size=30), st.text(alphabet="0123456789²٣", max_size=6000))

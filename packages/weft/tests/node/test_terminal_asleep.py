@@ -22,7 +22,7 @@ def test_the_time_asleep_does_not_count_as_idle(
     for asleep in (True, False):
         for _ in range(7):
             clock["now"] += 10.0
-            terminal.pause(asleep=asleep)
+            terminal.note_asleep(asleep=asleep)
             why = terminal.poll()
         assert bool(why) is not asleep
     assert terminal.idled

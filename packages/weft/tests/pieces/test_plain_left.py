@@ -8,11 +8,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.pieces.order.plain_left import SECONDS, LengthEstimates, next_rise, plain_left
 from weft.policies.weft.plain import raise_gang
 from weft.predict.alike.predictor import Alike
@@ -27,14 +27,16 @@ def alike(*lengths: float) -> Alike:
     made = Alike()
     for number, length in enumerate(lengths):
         job = Job(JobId(f"past{number}"), demand=Demand(1))
-        made.learn(Ended(job, length, length, finished=True, how=How.COMPLETED, at=float(number)))
+        made.learn(
+            Ended(job, length, length, finished=True, how=EndKind.COMPLETED, at=float(number))
+        )
     return made
 
 
 def ran(view: View, seconds: float) -> View:
     """The first job has executed for so long."""
-    view.table.set(0, Column.RAN_BASE, seconds)
-    view.table.set(0, Column.SERVICE_BASE, seconds)
+    view.table.set(0, TableColumns.RAN_BASE, seconds)
+    view.table.set(0, TableColumns.SERVICE_BASE, seconds)
     return view
 
 

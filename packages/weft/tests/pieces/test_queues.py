@@ -12,7 +12,7 @@ from weft.core.events.event import Decided, Started, Submitted
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.state import State
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import (
@@ -40,8 +40,8 @@ def view_of_served(*jobs: tuple[str, int, float, bool], gpus: int = 8) -> View:
     for name, count, ran, runs in jobs:
         state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(count))))
         row = state.table.row(JobId(name))
-        state.table.set(row, Column.RAN_BASE, ran)
-        state.table.set(row, Column.SERVICE_BASE, ran * count)
+        state.table.set(row, TableColumns.RAN_BASE, ran)
+        state.table.set(row, TableColumns.SERVICE_BASE, ran * count)
         if runs:
             node = state.free.best_fit("v100", count)
             assert node is not None
@@ -115,7 +115,7 @@ def test_those_who_sank_earlier_stand_before_those_who_sank_later() -> None:
 def test_the_other_rule_orders_by_first_start() -> None:
     view = view_of_served(*((name, 1, 0.0, False) for name in "abc"))
     for row, started in enumerate((30.0, math.inf, 10.0)):
-        view.table.set(row, Column.STARTED, started)
+        view.table.set(row, TableColumns.STARTED, started)
     queues = Queues((100.0,), sticky=False)
 
     assert names(view, queues.order(view, queues.find_standing(view))) == "cab"

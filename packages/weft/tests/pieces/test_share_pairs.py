@@ -12,7 +12,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import EXCLUSIVE, Allocation, Config, Demand, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.state import State
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
@@ -193,11 +193,11 @@ def test_jobs_of_unknown_length_do_not_take_turns_with_every_minute_they_run() -
     before = view(unknown("a"), unknown("b"))
     running = follow(before, SHARES.decide(before))
     first = next(row for row in range(2) if running.allocation(row) is not None)
-    running.table.set(1 - first, Column.SERVICE_BASE, 1100.0)
+    running.table.set(1 - first, TableColumns.SERVICE_BASE, 1100.0)
     stopped = []
 
     for service in range(1000, 1900, 60):
-        running.table.set(first, Column.SERVICE_BASE, float(service))
+        running.table.set(first, TableColumns.SERVICE_BASE, float(service))
         stopped += [name for name, on in SHARES.decide(running).changes.items() if on is None]
 
     assert not stopped

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.trace import Trace, Truth
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
@@ -33,7 +33,7 @@ def job(name: str = "j", gpus: int = 1, **more: str) -> Job:
 
 
 def finished(job: Job, ran: float) -> Ended:
-    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED)
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=EndKind.COMPLETED)
 
 
 def hinted(name: str, seconds: float) -> Job:
@@ -120,14 +120,14 @@ def test_progress_is_taken_off_and_a_job_that_outlives_its_estimate_is_about_to_
 
 def test_hints_are_trusted_less_the_time_executed() -> None:
     table = table_of(hinted("a", 60.0), hinted("b", 60.0), job("c"))
-    table.set(1, Column.RAN_BASE, 20.0)
+    table.set(1, TableColumns.RAN_BASE, 20.0)
 
     assert Hinted().remaining(table, 0.0).tolist() == [60.0, 40.0, math.inf]
 
 
 def test_a_hint_that_was_too_short_is_nothing_left() -> None:
     table = table_of(hinted("a", 60.0))
-    table.set(0, Column.RAN_BASE, 100.0)
+    table.set(0, TableColumns.RAN_BASE, 100.0)
 
     assert Hinted().remaining(table, 0.0).tolist() == [0.0]
 

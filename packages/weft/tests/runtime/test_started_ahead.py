@@ -25,7 +25,7 @@ from weft.core.events.event import (
 )
 from weft.core.events.report import Report
 from weft.core.model.job import EXCLUSIVE, After, JobId, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.stops import Rung
 from weft.runtime.loop.admit import blame_neighbours
 from weft.runtime.records.ledger import Ledger
@@ -60,7 +60,7 @@ class Line(World):
 
     def stage(self, name: JobId = NEXT) -> float:
         table = self.scheduler.state.table
-        return table.get(table.row(name), Column.STAGE)
+        return table.get(table.row(name), TableColumns.STAGE)
 
 
 def test_the_first_in_line_is_started_beside_who_runs() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 
@@ -125,7 +125,7 @@ def advance(
         )
     return AccountRows(
         table.seq.copy(),
-        table.column(Column.NEED).copy(),
+        table.column(TableColumns.NEED).copy(),
         ran,
         running,
         carry(old.deserved + old.rate * passed, zero),

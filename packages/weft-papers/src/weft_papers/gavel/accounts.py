@@ -8,7 +8,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.frozen import frozen
 from weft_papers.gavel.problem import AllocationProblem, Solution
 
@@ -191,6 +191,6 @@ def _restarting(view: View, since: float, *, first: bool) -> Floats:
     table = view.table
     if view.beliefs is None:
         return np.zeros(len(table))
-    again = (table.column(Column.ATTEMPT) > (0 if first else 1)) & (table.held > 0.0)
-    again &= table.column(Column.RAN_SINCE) >= since
+    again = (table.column(TableColumns.ATTEMPT) > (0 if first else 1)) & (table.held > 0.0)
+    again &= table.column(TableColumns.RAN_SINCE) >= since
     return np.where(again, view.beliefs.restart_s(table), 0.0)

@@ -211,7 +211,7 @@ class Gavel:
         order = self._order(view, problem)
         if self.queue == "all":
             return queue_by_priority(priority, order)
-        return queue_due_first(book, priority, order)
+        return queue_entitled_first(book, priority, order)
 
     def _order(self, view: View, problem: AllocationProblem) -> Sequence[int]:
         if not self.aware:
@@ -261,7 +261,7 @@ def rank_units(book: UnitAccounts, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def queue_due_first(
+def queue_entitled_first(
     book: UnitAccounts, priority: Floats, order: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to any job."""

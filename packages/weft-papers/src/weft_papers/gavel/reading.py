@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft_papers.gavel.accounts import UnitAccounts
 from weft_papers.gavel.objectives import compute_isolated
@@ -29,7 +29,7 @@ def read_problem(
     for row, job in enumerate(table.jobs):
         if job.demand.kinds:
             rates[row, [kind not in job.demand.kinds for kind in kinds]] = 0.0
-    priority = table.column(Column.PRIORITY)
+    priority = table.column(TableColumns.PRIORITY)
     return AllocationProblem(
         rates,
         gpus,

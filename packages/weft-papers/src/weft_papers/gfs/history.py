@@ -92,7 +92,7 @@ class GfsMemory(WrapperMemory):
         quota = sum(self.quota.values())
         return {"spot_quota": quota, "promised_hours_kept": kept, "promised_hours_broken": broken}
 
-    def spot_gpus(self) -> dict[NodeId, int]:
+    def spot_runs_by_node(self) -> dict[NodeId, int]:
         """Return the number of spot runs on each node."""
         return Counter(node for run in self.runs.values() for node in run.nodes)
 

@@ -33,7 +33,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, describe_demand
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.priority import Priority, find_started, give_way
@@ -136,7 +136,7 @@ class GfsDecision:
         # What stands around other policies leaves this one alone, which must be shown all jobs.
         self._policy = Priority(rules.inner)
         self._firm = keep_promises(self._policy, view)
-        filler = (view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
+        filler = (view.table.column(TableColumns.TIER) == float(Tier.OPPORTUNISTIC)) & ~spot
         self._late: Bools = spot | (filler & view.preemptible() & view.waiting())
         self.known = self._renew_quotas(known)
         self.reasons: dict[JobId, Reason] = {}
@@ -239,7 +239,7 @@ class GfsDecision:
         """Add spot jobs to the plan within their rooms; those without room get a reason."""
         view = self._view
         shape = NarrowedView(~(self._late & view.waiting()))
-        filler = view.table.column(Column.TIER) == float(Tier.OPPORTUNISTIC)
+        filler = view.table.column(TableColumns.TIER) == float(Tier.OPPORTUNISTIC)
         shape.hidden[filler & ~self._spot & view.preemptible()] = False
         shape.hidden[[view.table.row(job) for job in plan.changes]] = True
         for row in np.flatnonzero(self._spot & ~shape.hidden).tolist():
@@ -321,7 +321,7 @@ class GfsDecision:
         """The node that suits a spot job best, of those of the kind that have room for it."""
         view, free = self._view, self._view.free
         kind, now = view.cluster.kind_of(to), view.now
-        guests = self.known.spot_gpus()
+        guests = self.known.spot_runs_by_node()
         nodes = [i for i, machine in enumerate(view.cluster.nodes) if machine.kind == kind]
 
         def rank(node: int) -> tuple[float, float, int]:

@@ -263,22 +263,22 @@ def _assign(
 
 def _find_level(chains: Sequence[CellChain], wish: CellRequest) -> tuple[int, int] | str:
     if not chains:
-        return f"cells: {wish.key}: there are no machines"
+        return f"cells: {wish.text}: there are no machines"
     names = [chain.name for chain in chains]
     if not wish.chain and len(chains) > 1:
         return (
-            f"cells: {wish.key} names no kind; write {wish.tenant}@KIND.{wish.level} "
+            f"cells: {wish.text} names no kind; write {wish.tenant}@KIND.{wish.level} "
             f"with KIND one of {', '.join(names)}"
         )
     if wish.chain and wish.chain not in names:
         close = did_you_mean(wish.chain, names)
-        return f"cells: {wish.key}: no machines of kind {wish.chain!r}{close}"
+        return f"cells: {wish.text}: no machines of kind {wish.chain!r}{close}"
     c = names.index(wish.chain) if wish.chain else 0
     levels = chains[c].levels
     if wish.level not in levels:
         close = did_you_mean(wish.level, levels)
         return (
-            f"cells: {wish.key}: {names[c]} has no level {wish.level!r}{close}; "
+            f"cells: {wish.text}: {names[c]} has no level {wish.level!r}{close}; "
             f"it has {', '.join(levels)}"
         )
     return c, levels.index(wish.level)
@@ -291,7 +291,7 @@ def _check(
     assigned, who = [0] * len(chain.fan), defaultdict(list)
     for wish, level in asked:
         assigned[level] += wish.count
-        who[level].append(f"{wish.key}={wish.count}")
+        who[level].append(f"{wish.text}={wish.count}")
     balance = check_assignment(chain.fan, free.counts(), assigned)
     for level in reversed(range(len(chain.fan))):
         if balance[level].rest < 0:

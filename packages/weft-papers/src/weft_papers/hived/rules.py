@@ -22,7 +22,7 @@ class CellRequest:
     count: int
 
     @property
-    def key(self) -> str:
+    def text(self) -> str:
         """Return the request as people write it."""
         level = f"{self.chain}.{self.level}" if self.chain else self.level
         return f"{self.tenant}@{level}"

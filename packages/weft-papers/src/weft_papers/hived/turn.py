@@ -18,7 +18,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for, describe_demand
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import Bools
 from weft.pieces.wrap.promise import keep_promises
 from weft.pieces.wrap.sub_cluster import decide_among
@@ -229,7 +229,7 @@ class HivedDecision:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(table.seq[rows].tobytes())
         digest.update(runs.tobytes())
-        digest.update(table.column(Column.FAILED)[rows].tobytes())
+        digest.update(table.column(TableColumns.FAILED)[rows].tobytes())
         digest.update("|".join(own.away_nodes).encode())
         return digest.hexdigest()
 
@@ -297,7 +297,7 @@ class HivedDecision:
         numbers = {
             "gpus": asks_for(on.gpus, (view.cluster.kind_of(on),), on.sharing.share),
             "to": repr(tenant),
-            "minutes": (view.now - view.table.get(row, Column.RAN_SINCE)) / 60.0,
+            "minutes": (view.now - view.table.get(row, TableColumns.RAN_SINCE)) / 60.0,
         }
         self.reasons[job.id] = Reason(Blocker.RECLAIMED, numbers)
 

@@ -49,7 +49,7 @@ from weft.frozen import frozen
 from weft.pieces.share.memory_order import doublings_left, order_memory
 from weft.plural import say_gpus
 from weft_papers.lucid.profiler_nodes import ProfilerNodes
-from weft_papers.lucid.queue import Main
+from weft_papers.lucid.queue import MainQueue
 
 # How busy the cluster will be: packing pays only when jobs queue.
 
@@ -159,7 +159,7 @@ class Lucid:
         corner.admit(newcomers)
         main = [row for row in waiting if row not in newcomers]
         corner.close()
-        draft = Main(view, left * view.table.gpus, self._measured(view), kept.started, corner)
+        draft = MainQueue(view, left * view.table.gpus, self._measured(view), kept.started, corner)
         on = self.packing == "on" or (
             self.packing == "auto"
             and keeps_packing(arrivals.recent_bins(view.now), self._quiet(view))

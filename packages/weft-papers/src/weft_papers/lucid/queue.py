@@ -29,7 +29,7 @@ GPU_BUSY = 0.25
 MOST = 2  # the scores of a pair sum to at most this
 
 
-class Main:
+class MainQueue:
     """The main queue's part of a plan in the making.
 
     `service` is each row's predicted GPU-seconds; `measured` says whose use of a device is

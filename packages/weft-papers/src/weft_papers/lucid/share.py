@@ -13,7 +13,7 @@ from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 from weft.pieces.share.memory_order import doublings_left, order_memory
 from weft_papers.lucid.profiler_nodes import ProfilerNodes
-from weft_papers.lucid.queue import Main
+from weft_papers.lucid.queue import MainQueue
 
 
 @frozen
@@ -35,7 +35,7 @@ class LucidPairs:
         """Beside a running job if there is one that gets on with it, else alone."""
         nowhere = ProfilerNodes(view, 0, 0, 1.0, {})  # no job is profiled first
         measured = np.ones(len(view.table), dtype=bool)
-        draft = Main(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
+        draft = MainQueue(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
         waiting = ranking.rows[view.waiting()[ranking.rows]].tolist()
         draft.start_in_order(waiting, packing=True, overtaking=admit.overtakes)
         order = order_memory(view, draft.changes, doublings_left)

@@ -33,7 +33,7 @@ from weft.core.plan.about import About, Controls, Needs, sizes_in_rounds
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.taxonomy import Elasticity, NeededKnowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 from weft.frozen import frozen
@@ -210,7 +210,7 @@ def _room(view: View) -> dict[str, int]:
 
 def _speeds(view: View) -> SizeSpeeds:
     """Return the believed speed of every size that some job may have."""
-    limit = int(view.table.column(Column.MAX).max(initial=1.0))
+    limit = int(view.table.column(TableColumns.MAX).max(initial=1.0))
     if view.beliefs is None or not len(view.table) or not view.cluster.nodes:
         return SizeSpeeds(limit, {}, {})
     kinds = view.cluster.kinds

@@ -38,7 +38,7 @@ from weft.core.plan.taxonomy import (
     classify,
 )
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable, Rows
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
@@ -70,9 +70,9 @@ def speedups(table: JobTable, beliefs: Beliefs | None, machines: MachineParts) -
     """
     gpus = int(machines.capacity.sum())
     fair = ceil(gpus / len(table))
-    least = table.column(Column.MIN)
-    most = table.column(Column.MAX) if beliefs is None else 2.0 * beliefs.most_run(table)
-    most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column(Column.MAX))
+    least = table.column(TableColumns.MIN)
+    most = table.column(TableColumns.MAX) if beliefs is None else 2.0 * beliefs.most_run(table)
+    most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column(TableColumns.MAX))
     size = int(max(most.max(), least.max()))
     values = np.empty((len(table), 2, size + 1))
     values[:] = np.arange(size + 1) / fair
@@ -243,7 +243,7 @@ class Pollux:
     def _matrix(self, view: View, machines: MachineParts, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
         table, held = view.table, machines.held(view)
-        restarts = np.maximum(table.column(Column.ATTEMPT) - 1.0, 0.0)
+        restarts = np.maximum(table.column(TableColumns.ATTEMPT) - 1.0, 0.0)
         factor = restart_factor(view.now - table.submitted, restarts)
         pinned = ~view.preemptible() & view.running()
         scale = len(machines.parts) / float(machines.capacity.sum())

@@ -24,7 +24,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, sizes_in_rounds
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.parts import Sizes
@@ -167,7 +167,7 @@ class Sia:
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
-        restarts = np.maximum(view.table.column(Column.ATTEMPT) - 1.0, 0.0)
+        restarts = np.maximum(view.table.column(TableColumns.ATTEMPT) - 1.0, 0.0)
         seconds = view.believed(pooled=self.pooled).restart_s(view.table)
         return restart_factor(age, restarts, seconds)
 

@@ -62,7 +62,7 @@ def solve_optimal(allotment: Allotment) -> None:
     points = super_server(allotment)
     placed = _place(allotment, points)
     for number in points:
-        allotment.unpin(number)
+        allotment.offer_gpus(number)
     for number, parts in placed.items():
         allotment.grant(number, parts, points[number].cpus, points[number].mem_gb)
     rest = [n for n in points if n not in placed]

@@ -136,7 +136,7 @@ class Allotment:
         if number in self.grants:
             self.revoke(number)
         elif number in self._pinned:
-            self.unpin(number)
+            self.offer_gpus(number)
         self.grants[number] = ServerGrant(parts, cpus, mem_gb)
         self._move_gpus(parts, -1)
         self._move_host(self.grants[number], -1)
@@ -147,7 +147,7 @@ class Allotment:
         self._move_gpus(grant.parts, 1)
         self._move_host(grant, 1)
 
-    def unpin(self, number: int) -> None:
+    def offer_gpus(self, number: int) -> None:
         """Let others have the GPUs that a job runs on."""
         if number in self._pinned:
             self._pinned.remove(number)

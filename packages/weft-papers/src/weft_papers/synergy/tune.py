@@ -22,7 +22,7 @@ def greedy(allotment: Allotment) -> None:
     for number in range(len(allotment.wants)):
         wanted = allotment.demand(number)
         if not _grant(allotment, number, *wanted):
-            allotment.unpin(number)
+            allotment.offer_gpus(number)
             _grant(allotment, number, *wanted)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import JobTable
 from weft.predict.alike.predictor import failure_chance
 from weft.predict.calibration import next_outside_share, pinball
@@ -31,13 +31,13 @@ def job(name: str, gpus: int = 1, user: str = "u", called: str = "") -> Job:
 
 
 def ended(job: Job, ran: float) -> Ended:
-    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=How.COMPLETED)
+    return Ended(job, ran, ran * job.demand.gpus, finished=True, how=EndKind.COMPLETED)
 
 
 def left(predictor: object, job: Job, ran: float = 0.0) -> float:
     table = JobTable()
     table.add(job, 0)
-    table.set(0, Column.RAN_BASE, ran)
+    table.set(0, TableColumns.RAN_BASE, ran)
     return float(predictor.remaining(table, 0.0)[0])  # type: ignore[attr-defined]
 
 

@@ -31,11 +31,11 @@ class TrainingState(Protocol):
     @property
     def batch(self) -> StepBatch: ...
 
-    def before_load(self) -> None:
+    def before_fetch(self) -> None:
         """A batch is about to be fetched by this process."""
         ...
 
-    def after_load(self, cell: Cell, seconds: float) -> None:
+    def after_fetch(self, cell: Cell, seconds: float) -> None:
         """A batch is there."""
         ...
 
@@ -133,10 +133,10 @@ class Loader:
 
     def _load_here(self, batch: StepBatch) -> Iterator[tuple[Cell, Any]]:
         for cell, ids in self._deal(batch):
-            self._state.before_load()
+            self._state.before_fetch()
             began = time.perf_counter()
             fetched = None if cell.empty else self._place(self._collate(self._fetch_samples(ids)))
-            self._state.after_load(cell, time.perf_counter() - began)
+            self._state.after_fetch(cell, time.perf_counter() - began)
             yield cell, fetched
 
     def _fetch_samples(self, ids: Sequence[int]) -> list[Any]:
@@ -173,13 +173,13 @@ class Loader:
             got = next(fetched, over)
             while ahead and ahead[0].empty:
                 empty = ahead.popleft()
-                self._state.after_load(empty, 0.0)
+                self._state.after_fetch(empty, 0.0)
                 yield empty, None
             if got is over:
                 return
             cell = ahead.popleft()
             placed = self._place(got)
-            self._state.after_load(cell, time.perf_counter() - began)
+            self._state.after_fetch(cell, time.perf_counter() - began)
             yield cell, placed
 
     def _place(self, value: Any) -> Any:

@@ -31,6 +31,7 @@ class ModuleChain(nn.Module):
         self.model = model
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values after all parts."""
         for name in self.names:
             values = self.model.get_submodule(name)(values)
         return values

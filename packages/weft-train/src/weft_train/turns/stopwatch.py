@@ -38,7 +38,7 @@ class DeviceClock(Protocol):
         ...
 
 
-class CpuClock:
+class CpuDeviceClock:
     """CPU work is done when the call returns."""
 
     now = staticmethod(time.perf_counter)
@@ -92,7 +92,7 @@ class CudaClock:
 
 def make_clock(device: torch.device) -> DeviceClock:
     """The clock of a device."""
-    return CudaClock(device) if device.type == "cuda" else CpuClock()
+    return CudaClock(device) if device.type == "cuda" else CpuDeviceClock()
 
 
 class Stopwatch:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Job
 from weft.core.model.trace import Truth
@@ -33,7 +33,7 @@ from weft.traces.read import find
 
 LOOK_AGAIN_S = 600.0
 Keys = Callable[[JobTable, float], Floats]
-HOW = {"completed": How.COMPLETED, "failed": How.FAILED, "cancelled": How.CANCELLED}
+HOW = {"completed": EndKind.COMPLETED, "failed": EndKind.FAILED, "cancelled": EndKind.CANCELLED}
 
 
 @frozen
@@ -47,8 +47,8 @@ class Replayed:
 def ended_as(job: Job, truth: Truth, at: float) -> Ended:
     """The end of a job that ran as the trace says."""
     gpus = job.demand.gpus * job.demand.share
-    how = HOW.get(truth.state, How.COMPLETED)
-    done = how is How.COMPLETED
+    how = HOW.get(truth.state, EndKind.COMPLETED)
+    done = how is EndKind.COMPLETED
     return Ended(job, truth.length, truth.length * gpus, done, how, None, at)
 
 

@@ -18,7 +18,7 @@ from weft.core.asleep.rules import StopRules
 from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.events import event as facts
 from weft.core.events.actions import Action, Reject, Wake
-from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.events.recent_events import REMEMBERED, RecentEvents
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.knowledge.knowledge import Knowledge
@@ -33,7 +33,7 @@ from weft.core.plan.rules import check_allocation, check_plan
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import EPS
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import Growing
@@ -84,7 +84,7 @@ class Scheduler:
         self.use(policy)
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
-        self.state.history = EventHistory(remembered)
+        self.state.history = RecentEvents(remembered)
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self.rested: Callable[[bool], None] | None = None
         self._seed, self._weights = seed, dict(weights or {})
@@ -342,12 +342,14 @@ class Scheduler:
         if row is None:
             return
         on = table.allocations[row]
-        if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
+        if on is None or table.get(row, TableColumns.ATTEMPT) != event.attempt:
             return
         if event.job in self.state.live.under_way:
             return  # it trains where it was, while it is promised something else
-        began = table.get(row, Column.RAN_SINCE)
-        ran = table.get(row, Column.RAN_BASE) + table.get(row, Column.RAN_RATE) * (now - began)
+        began = table.get(row, TableColumns.RAN_SINCE)
+        ran = table.get(row, TableColumns.RAN_BASE) + table.get(row, TableColumns.RAN_RATE) * (
+            now - began
+        )
         attempt = AttemptSource(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
@@ -380,7 +382,10 @@ class Scheduler:
         job, brief = table.jobs[row], True
         if isinstance(event, facts.Failed):
             self.knowledge.note_failed(job, self.state.cluster.kind_of(on), on, event)
-            brief = not event.out_of_memory and now - table.get(row, Column.RAN_SINCE) < AT_START_S
+            brief = (
+                not event.out_of_memory
+                and now - table.get(row, TableColumns.RAN_SINCE) < AT_START_S
+            )
         if brief:
             self.knowledge.note_failed_start(job, on)
 

@@ -326,7 +326,7 @@ class LocalEngine(FleetEngine):
         self._own_cores.give(key)
         self._asks.pop(key, None)
         self._clients.pop(key, None)
-        self._here.end_agent(key)
+        self._here.see_off_agent(key)
 
     def _find_ranks(self, key: Key) -> list[tuple[int, int]]:
         run = self._loop.watched.get(key)

@@ -87,7 +87,7 @@ class PromiseWatch(LogWatch):
             if attempt.promised < replay.now:  # it was there before
                 continue
             for window in kept:
-                if window.bars(life.job, replay.now):
+                if window.forbids_start(life.job, replay.now):
                     on_it = any(map(window.covers, devices_of(to)))
                     text = f"it starts on devices that are kept: {window.name}"
                     self._say(replay, "reservation", (name,), text * on_it, replay.line)

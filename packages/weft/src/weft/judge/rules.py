@@ -36,7 +36,7 @@ class KeptWindow:
         chosen = self.devices[device[0]]
         return chosen is None or device[1] in chosen
 
-    def bars(self, job: Job, now: float) -> bool:
+    def forbids_start(self, job: Job, now: float) -> bool:
         """Return true if a job may not start on them now."""
         if (self.tenant and job.tenant == self.tenant) or now >= self.end:
             return False
@@ -71,7 +71,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 def kept_from(replay: PlayedLog, job: Job) -> frozenset[Device]:
     """Devices that a job may not start on now."""
-    barring = [window for window in windows(replay) if window.bars(job, replay.now)]
+    barring = [window for window in windows(replay) if window.forbids_start(job, replay.now)]
     return frozenset(
         (node.id, gpu)
         for node in replay.nodes.values()

@@ -95,7 +95,7 @@ class StopsWatch(LogWatch):
         if event.blockers.get(life.job.id) in RULES or life.job.tenant in self._over:
             return True
         return any(
-            window.bars(life.job, replay.now) and any(map(window.covers, devices_of(was)))
+            window.forbids_start(life.job, replay.now) and any(map(window.covers, devices_of(was)))
             for window in windows(replay)
         )
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Columns by number, as `weft.core.state.table.Column` has them. */
+/* Columns by number, as `weft.core.state.cells.TableColumns` has them. */
 enum {
     ATTEMPT = 9,
     HELD = 10,

@@ -304,8 +304,8 @@ class Agent:
 
     def _check_time(self) -> None:
         asleep = self._sleeper.is_asleep()
-        self._time.pause(asleep=asleep)
-        self._terminal.pause(asleep=asleep)
+        self._time.note_asleep(asleep=asleep)
+        self._terminal.note_asleep(asleep=asleep)
         if self._time.warns():
             self._notice("warning", f"its time limit ends it in {self.spec.run.warn_s:g} s")
             for rank in self._ranks.values():

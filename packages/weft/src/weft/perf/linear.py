@@ -9,7 +9,7 @@ import numpy as np
 from weft.core.events.report import Report
 from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Config, Job
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable, Rows
 from weft.perf.restart import restart_s
 
@@ -61,7 +61,7 @@ class LinearBeliefs(NoPairs, NothingLearnt):
 
     def most_run(self, table: JobTable) -> Floats:
         """As many as each row may have: there is nothing to find out."""
-        return np.array(table.column(Column.MAX))
+        return np.array(table.column(TableColumns.MAX))
 
     def restart_s(self, table: JobTable) -> Floats:
         models = [job.model for job in table.jobs]

@@ -23,7 +23,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.model.job import Allocation, Config, Job
 from weft.core.model.trace import Trace, Truth
 from weft.core.protocols import Pace, SimulatedJob
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable, Rows
 from weft.frozen import frozen
 from weft.perf.restart import restart_s
@@ -192,7 +192,7 @@ class ThroughputBeliefs(NothingLearnt):
 
     def most_run(self, table: JobTable) -> Floats:
         """Every size is known: as many as the largest that a job takes."""
-        return table.column(Column.MAX).copy()
+        return table.column(TableColumns.MAX).copy()
 
     def restart_s(self, table: JobTable) -> Floats:
         """Return the restart costs that the truth charges."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools, Rows
 from weft.native import compiled
 from weft.pieces.place.gangs import acceptable
@@ -105,7 +105,7 @@ def fit(view: View, order: Rows) -> Bools:
 
 def times_asked(view: View, order: Rows) -> Floats:
     """Return what each row holds over its request: above 1 where another policy let it grow."""
-    return view.table.held[order] / np.maximum(view.table.column(Column.GPUS)[order], 1.0)
+    return view.table.held[order] / np.maximum(view.table.column(TableColumns.GPUS)[order], 1.0)
 
 
 def _fit_kinds(view: View, order: Rows) -> Bools:

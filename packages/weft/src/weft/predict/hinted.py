@@ -12,7 +12,7 @@ from weft.core.knowledge.learning import NothingLearnt
 from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.predict.by_job import EstimateColumn
@@ -48,8 +48,8 @@ def _executed(table: JobTable, now: float) -> Floats:
     counts as a second, since nothing says that more GPUs made the job faster.
     """
     ran = table.ran(now)
-    resized = table.column(Column.MIN) != table.column(Column.MAX)
+    resized = table.column(TableColumns.MIN) != table.column(TableColumns.MAX)
     if not resized.any():
         return ran
-    asked = np.maximum(table.column(Column.NEED), 1e-9)
+    asked = np.maximum(table.column(TableColumns.NEED), 1e-9)
     return np.where(resized, np.minimum(ran, table.service(now) / asked), ran)

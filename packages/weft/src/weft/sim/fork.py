@@ -11,14 +11,14 @@ from weft.core.events.event import Decided, Event, Submitted, Suspended, Woken
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import JobTable
 from weft.sim.collect import draw_timeline
 from weft.sim.driver import Simulation
 from weft.sim.physics import NEVER, Physics
 from weft.sim.result import TimelineBar
 
-CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
+CARRIED = (TableColumns.STARTED, TableColumns.RETRIES, TableColumns.FAILED)
 LULL = 1 / 32  # of the time looked ahead: what comes then is not known to the minute anyway
 
 
@@ -123,8 +123,8 @@ class Fork(Simulation):
                 scheduler.apply_event(now, event)
         ran, service = table.ran(now), table.service(now)
         for row in range(len(table)):
-            own.set(row, Column.RAN_BASE, float(ran[row]))
-            own.set(row, Column.SERVICE_BASE, float(service[row]))
+            own.set(row, TableColumns.RAN_BASE, float(ran[row]))
+            own.set(row, TableColumns.SERVICE_BASE, float(service[row]))
             for which in CARRIED:
                 own.set(row, which, table.get(row, which))
 

@@ -45,7 +45,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.stack.ask_policy import ask
@@ -73,7 +73,10 @@ class Backoff(Wrapper):
 
 def ready_at(view: View) -> Floats:
     """The time at which each row may be tried again; in the past for those that never failed."""
-    retries, failed = view.table.column(Column.RETRIES), view.table.column(Column.FAILED)
+    retries, failed = (
+        view.table.column(TableColumns.RETRIES),
+        view.table.column(TableColumns.FAILED),
+    )
     ready = np.zeros(len(view.table))
     for row in map(int, np.flatnonzero(retries)):
         ready[row] = failed[row] + pause_s(view.job(row), retries[row])
@@ -98,7 +101,7 @@ class CpuJobs(Wrapper):
         """The inner policy's plan, and where jobs without GPUs start."""
         if not view.table.conditional:
             return self.inner.decide(view)
-        alone: Bools = view.table.column(Column.MAX) == 0.0
+        alone: Bools = view.table.column(TableColumns.MAX) == 0.0
         if not alone.any():
             return self.inner.decide(view)
         mark = view.free.mark()
@@ -121,7 +124,7 @@ def place_on_host(free: Capacity, job: Job) -> Allocation | None:
 def _place(view: View, alone: Bools) -> Mapping[JobId, Allocation]:
     """Places of those that wait, by priority and then in order of submission."""
     table, placed = view.table, dict[JobId, Allocation]()
-    for row in view.ranked(-table.column(Column.PRIORITY), among=alone & _waiting(view)):
+    for row in view.ranked(-table.column(TableColumns.PRIORITY), among=alone & _waiting(view)):
         on = place_on_host(view.free, table.jobs[row])
         if on is not None:
             view.free.take(on)

@@ -14,7 +14,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan.plan import Plan, merge
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.state import State
 from weft.testing import cluster_of, view_of
 
@@ -238,7 +238,7 @@ def test_a_start_takes_as_long_as_such_starts_were_seen_to() -> None:
 
 def test_a_job_that_reported_is_not_restoring() -> None:
     view = begun(5.0)
-    view.table.set(0, Column.REPORTED, 1)
+    view.table.set(0, TableColumns.REPORTED, 1)
 
     assert view.restoring().tolist() == [False, True]
     assert view.reported().tolist() == [True, False]

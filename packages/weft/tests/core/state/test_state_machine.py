@@ -13,7 +13,7 @@ from weft.core.events.report import Report
 from weft.core.model import job as model
 from weft.core.model.cluster import Cluster, parse_cluster
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 
@@ -56,10 +56,10 @@ class World:
         self.tell(facts.Started(job, self.attempt(job)))
 
     def attempt(self, job: model.JobId) -> int:
-        return int(self.state.table.get(self.state.table.row(job), Column.ATTEMPT))
+        return int(self.state.table.get(self.state.table.row(job), TableColumns.ATTEMPT))
 
     def stage(self, job: model.JobId) -> model.Stage:
-        return model.Stage(int(self.state.table.get(self.state.table.row(job), Column.STAGE)))
+        return model.Stage(int(self.state.table.get(self.state.table.row(job), TableColumns.STAGE)))
 
     def held(self, job: model.JobId) -> model.Allocation | None:
         return self.state.table.allocations[self.state.table.row(job)]
@@ -155,7 +155,7 @@ def test_a_job_that_could_not_be_started_waits_again_with_a_retry_counted() -> N
     assert world.tell(facts.StartFailed(A, 1, "no image")) == []
 
     assert (world.stage(A), world.held(A), world.idle) == (model.Stage.PENDING, None, 8)
-    assert world.state.table.get(0, Column.RETRIES) == 1.0
+    assert world.state.table.get(0, TableColumns.RETRIES) == 1.0
     assert world.decide(a=on(0, 1)) == [start(A, on(0, 1), 2)]
 
 
@@ -431,7 +431,7 @@ def test_a_failed_attempt_with_retry_waits_again() -> None:
 
     assert (world.stage(A), world.held(A), world.idle) == (model.Stage.PENDING, None, 8)
     assert world.ran(A) == 10.0
-    assert world.state.table.get(0, Column.RETRIES) == 1.0
+    assert world.state.table.get(0, TableColumns.RETRIES) == 1.0
     assert world.state.ended == []
 
 
@@ -454,7 +454,7 @@ def test_an_attempt_that_dies_while_it_is_being_stopped_has_left() -> None:
     assert world.tell(facts.Failed(A, 1, "killed", retry=True)) == [start(B, on(0, 1))]
 
     assert world.stage(A) is model.Stage.PENDING
-    assert world.state.table.get(0, Column.RETRIES) == 0.0
+    assert world.state.table.get(0, TableColumns.RETRIES) == 0.0
 
 
 # ---- cancelling
@@ -723,8 +723,8 @@ def test_a_start_that_is_held_back_is_of_the_priority_that_its_job_has_then() ->
     now = replace(JOBS[B], priority=-1.0, tier=model.Tier.OPPORTUNISTIC)
     assert freed == [Start(now, on(0, 1), 1)]
     row = world.state.table.row(B)
-    assert world.state.table.get(row, Column.PRIORITY) == -1.0
-    assert world.state.table.get(row, Column.TIER) == model.Tier.OPPORTUNISTIC
+    assert world.state.table.get(row, TableColumns.PRIORITY) == -1.0
+    assert world.state.table.get(row, TableColumns.TIER) == model.Tier.OPPORTUNISTIC
 
 
 def test_commands_to_a_job_that_is_gone_change_nothing() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice, Stage, Tier
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import COLUMNS, JobTable
 
 
@@ -84,12 +84,12 @@ def test_removing_the_last_and_only_row_leaves_an_empty_table() -> None:
 def test_a_row_of_a_reused_slot_has_no_trace_of_its_predecessor() -> None:
     table = table_of("a")
     table.meters_on(0, 5.0, 3.0)
-    table.set(0, Column.RETRIES, 9.0)
+    table.set(0, TableColumns.RETRIES, 9.0)
     table.remove(0)
 
     table.add(job("b"), 1)
 
-    assert table.get(0, Column.RETRIES) == 0.0
+    assert table.get(0, TableColumns.RETRIES) == 0.0
     assert table.ran(100.0).tolist() == [0.0]
     assert table.started.tolist() == [math.inf]
 
@@ -161,7 +161,7 @@ def test_a_picked_table_is_a_copy() -> None:
     table = table_of("a", "b")
 
     part = table.pick(np.array([True, True]))
-    part.set(0, Column.HELD, 5.0)
+    part.set(0, TableColumns.HELD, 5.0)
     part.remove(1)
 
     assert table.held.tolist() == [0.0, 0.0]
@@ -186,9 +186,9 @@ def test_who_waits_is_kept_as_rows_come_go_and_hold_devices(
     monkeypatch.setattr("weft.core.state.table.FEW_WAITING", few)
     table = table_of("a", "b", "c", "d")
 
-    table.set(0, Column.HELD, 2.0)
+    table.set(0, TableColumns.HELD, 2.0)
     table.remove(1)
-    table.set(2, Column.HELD, 1.0)
+    table.set(2, TableColumns.HELD, 1.0)
     table.release(0, now=9.0)
     part = table.pick(np.array([True, True, False]))
 
@@ -230,7 +230,10 @@ def test_a_promised_row_is_of_its_next_attempt_and_waits_no_more() -> None:
         None,
     )
     assert (table.find_attempt(JobId("b"), 0), table.find_attempt(JobId("z"), 1)) == (None, None)
-    assert (table.held.tolist(), table.get(0, Column.STAGE)) == ([2.0, 0.0, 0.0], Stage.STARTING)
+    assert (table.held.tolist(), table.get(0, TableColumns.STAGE)) == (
+        [2.0, 0.0, 0.0],
+        Stage.STARTING,
+    )
     assert (table.first_waiting(), table.waiting) == (1, 2)
 
 

@@ -16,7 +16,7 @@ from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.host import ByModel, HostLaw, load_shipped, read_tables
+from weft.perf.sharing.host import ByModel, HostShareSpeed, load_shipped, read_tables
 
 SMALL = Sensitivity((1.0, 3.0), (20.0, 60.0), ((0.2, 0.5), (0.4, 1.0)))
 
@@ -45,7 +45,7 @@ def test_another_share_in_proportion_is_another_unit() -> None:
 
 
 def test_a_law_is_the_least_of_gpu_cores_and_storage() -> None:
-    law = HostLaw(top=2.0, core=0.5, power=1.0, stream=0.9, data_gb=100.0, need_gb=30.0)
+    law = HostShareSpeed(top=2.0, core=0.5, power=1.0, stream=0.9, data_gb=100.0, need_gb=30.0)
 
     assert law.at(2.0, 200.0) == 1.0
     assert law.at(24.0, 200.0) == 2.0

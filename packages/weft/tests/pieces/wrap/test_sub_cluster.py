@@ -76,7 +76,7 @@ def test_a_job_that_stays_where_it_is_does_not_change() -> None:
     assert on is not None
     assert on.devices == ((NODE, (2,)),)
     assert [node.gpus for node in inside.cluster.nodes] == [3]
-    assert cut.back(Plan({JobId("seen"): on})).changes == {}
+    assert cut.to_real_devices(Plan({JobId("seen"): on})).changes == {}
 
 
 def test_who_shares_a_device_with_a_hidden_job_is_hidden_too() -> None:

@@ -19,7 +19,7 @@ from weft.core.knowledge.profile import Profile
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.launch import Launch
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import DevicePairs, read_pairs
 from weft.perf.sharing.hinted_profile import profile_of
@@ -343,7 +343,7 @@ def test_pairs_are_made_only_while_more_jobs_come_than_in_quiet_times(
     ]
     view = with_knowledge(view_of(cluster, *jobs, now=600.0), colocation=pair_of(0.985, 0.9))
     for row in range(2):
-        view.table.set(row, Column.RAN_BASE, 500.0)
+        view.table.set(row, TableColumns.RAN_BASE, 500.0)
     recent = tuple(float(at) for at in range(submissions))
     memory = LucidMemory(Arrivals(recent, 0.0, submissions + 2.0))
 

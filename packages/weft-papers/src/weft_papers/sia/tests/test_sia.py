@@ -23,7 +23,7 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.state import State
 from weft.core.state.table import JobTable, Rows
 from weft.perf.goodput.adaptive import Adaptive
@@ -209,8 +209,8 @@ def test_a_decision_is_the_best_of_all(seed: int, p: float) -> None:
 def test_a_job_that_did_nothing_but_restart_stays_where_it_is() -> None:
     tempting = np.array([[1.0, 1.5, 100.0, 100.0, 100.0]])
     view = seen(tempting, held={0: on("a-0", 0)}, now=60.0)
-    view.table.set(0, Column.ATTEMPT, 3)
-    view.table.set(0, Column.REPORTED, 3)  # two restarts of 30 s in 60 s of life: factor 0
+    view.table.set(0, TableColumns.ATTEMPT, 3)
+    view.table.set(0, TableColumns.REPORTED, 3)  # two restarts of 30 s in 60 s of life: factor 0
 
     plan = Sia().decide(view)
 

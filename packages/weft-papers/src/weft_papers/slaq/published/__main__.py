@@ -16,7 +16,7 @@ import weft
 from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.pieces.place.resize import resize_all
 from weft_papers.slaq.policy import Slaq
 
@@ -38,7 +38,7 @@ class FairSizes:
 
     def decide(self, view: View) -> Plan:
         """Equal sizes, up to what each job can use; newcomers wait where there are none left."""
-        most = view.table.column(Column.MAX)
+        most = view.table.column(TableColumns.MAX)
         level, left = np.zeros(len(most)), view.cluster.gpus
         open_ = np.flatnonzero(level < most)
         while left >= 1 and len(open_):

@@ -14,7 +14,7 @@ from weft.core.events.event import Decided, Started, Stopped
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
 from weft.core.spec.registry import build
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.pieces.order.attained import best_gittins_index, gittins_index
 from weft.sim.result import Outcome
 from weft.testing import view_of
@@ -188,7 +188,7 @@ def test_tiresias_runs_the_job_with_the_higher_index(policy: str, served: float,
     # Of those who ended, half took 10 GPU-seconds and half 1,000. Who has had 11 is one of the long
     # ones; who has had 9 may be about to end. By service alone both are in the first queue.
     view = view_of(1, Job(JobId("old"), 0.0), Job(JobId("new"), 50.0), now=60.0)
-    view.table.set(0, Column.SERVICE_BASE, served)
+    view.table.set(0, TableColumns.SERVICE_BASE, served)
     past = np.array([10.0] * 64 + [1000.0] * 64)
 
     plan = build("policy", policy).decide(replace(view, history=past))

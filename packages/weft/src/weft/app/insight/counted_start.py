@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from math import isfinite
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.present import BOUNDLESS, SIMULATIONS, Estimate, Present
-from weft.app.insight.purse import Purse
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.job import Allocation, Config, Job, JobId
@@ -25,19 +25,19 @@ MANY = 5_000  # jobs ahead, of which one count says as much as several: their le
 
 
 def count_start(
-    present: Present, order: Sequence[JobId], purse: Purse = BOUNDLESS
+    present: Present, order: Sequence[JobId], budget: CpuBudget = BOUNDLESS
 ) -> Estimate | None:
     """The start of the last of `order`, with other remaining times each time; None: not known.
 
     Never, that is, or at once: it waits beside what is free for it, for something else than GPUs.
-    Some are counted in any case, more while less than half of `purse` is spent.
+    Some are counted in any case, more while less than half of `budget` is spent.
     """
     starts: list[float] = []
     least = LEAST if len(order) < MANY else 1
     row_of = {job.id: row for row, job in enumerate(present.table.jobs)}
     rows = [row_of[job] for job in order]
     while len(starts) < least or (
-        len(starts) < SIMULATIONS and 0.0 < purse.cpu_s / 2 <= purse.left_s
+        len(starts) < SIMULATIONS and 0.0 < budget.cpu_s / 2 <= budget.left_s
     ):
         start = _count(present, rows, seed=len(starts))
         if not start:

@@ -21,8 +21,8 @@ from weft.app.insight.counted_start import (
     read_promise,
     warn_of_failure,
 )
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
-from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for, device_word, name_some
@@ -93,9 +93,9 @@ def explain(
     job: JobId,
     waits: Reason | None = None,
     more: Iterable[Advice] = (),
-    purse: Purse = BOUNDLESS,
+    budget: CpuBudget = BOUNDLESS,
 ) -> Why:
-    """Everything about one active job, as far as `purse` pays for it: the reason, then the rest.
+    """Everything about one active job, as far as `budget` pays for it: the reason, then the rest.
 
     `waits` is why it waits, as a live scheduler knows it; `more` are changes that others can make,
     and which are tried where its owner can do nothing.
@@ -107,14 +107,14 @@ def explain(
     mine = present.table.jobs[row]
     demand = mine.demand
     free = present.free_for(mine)
-    cold_s = _predict_cold_s(present, purse)
-    ordering = replace(purse, step_s=cold_s).share_of_rest(ORDER)
-    purse = replace(purse, step_s=max(purse.step_s, cold_s / COLD))
+    cold_s = _predict_cold_s(present, budget)
+    ordering = replace(budget, step_s=cold_s).share_of_rest(ORDER)
+    budget = replace(budget, step_s=max(budget.step_s, cold_s / COLD))
     ahead = in_front(present, row, ordering)
-    changing = purse.share_of_rest(CHANGES)
+    changing = budget.share_of_rest(CHANGES)
     advice = cheapest_change(present, mine, more, changing)
     never = waits is not None and waits.blocker is Blocker.TOO_LARGE
-    start = Estimate((None,)) if never else _estimate(present, job, ahead, purse)
+    start = Estimate((None,)) if never else _estimate(present, job, ahead, budget)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": {kind: free.idle(kind) for kind in free.kinds},
@@ -124,7 +124,7 @@ def explain(
         "held_by_running": sum(front.gpus for front in ahead if front.running),
         "waited_s": present.now - float(present.table.submitted[row]),
         **_expected(present, row),
-        **_figures(present, job, purse),
+        **_figures(present, job, budget),
     }
     left_out = {
         "the jobs ahead are listed by submission where simulating takes too long": ordering.empty,
@@ -141,7 +141,7 @@ def explain(
     )
 
 
-def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
+def plan(present: Present, job: Job, budget: CpuBudget = BOUNDLESS) -> Trial:
     """The decision of the policy about one more job at this moment."""
     there = present.with_job(job)
     decided = there.decide()
@@ -157,22 +157,22 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
-    ahead = in_front(there, there.table.row(job.id), purse)
+    ahead = in_front(there, there.table.row(job.id), budget)
     text = decided.reasons.get(job.id, "")
     word = decided.blockers.get(job.id, Blocker.SAID)
     reason = Reason(word, {"text": text}, text) if text else None
-    start = _estimate(there, job.id, ahead, purse)
+    start = _estimate(there, job.id, ahead, budget)
     return Trial(None, (), _waits(there, job, reason), start)
 
 
-def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front]:
+def in_front(present: Present, row: int, budget: CpuBudget = BOUNDLESS) -> list[Front]:
     """The jobs that a job waits for: those that the policy starts before it, then running ones.
 
     The order is the policy's own, found by asking it again and again on an empty cluster: who
     it starts first there is in front. Those it never starts count by submission.
     """
     table = present.table
-    order = _order(present, table.jobs[row].id, purse)
+    order = _order(present, table.jobs[row].id, budget)
     mine = order.get(table.jobs[row].id, len(order))
     waiting = [
         (order.get(job.id, len(order)), i)
@@ -194,29 +194,31 @@ def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front
 
 
 def cheapest_change(
-    present: Present, job: Job, more: Iterable[Advice] = (), purse: Purse = BOUNDLESS
+    present: Present, job: Job, more: Iterable[Advice] = (), budget: CpuBudget = BOUNDLESS
 ) -> Advice | None:
     """The smallest change to what a job asks for with which it would start now.
 
     Tried in order of what they cost its owner: another kind, sharing, less of the host, a higher
     priority, then ever fewer GPUs; `more` come last.
     """
-    tried = takewhile(lambda _: not purse.empty, chain(_alternatives(present, job), more))
+    tried = takewhile(lambda _: not budget.empty, chain(_alternatives(present, job), more))
     return next((advice for advice in tried if advice.around(present).starts(advice.job)), None)
 
 
-def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Purse) -> Estimate:
+def _estimate(
+    present: Present, job: JobId, ahead: Collection[Front], budget: CpuBudget
+) -> Estimate:
     """By simulation, of jobs behind too unless many wait: they may overtake it. Else counted."""
     before = present.without_behind(job, {front.job.id for front in ahead})
     there = present if len(present.table) <= ALL else before
     if unknown := there.unknown_start(job):
         return Estimate((None,), unknown=unknown)
-    estimate = there.estimate(job, purse=purse.share_of_rest(SIMULATED))
-    enough = len(estimate.after) >= FEW_SIMULATIONS or not purse.empty
+    estimate = there.estimate(job, budget=budget.share_of_rest(SIMULATED))
+    enough = len(estimate.after) >= FEW_SIMULATIONS or not budget.empty
     if any(seconds is not None for seconds in estimate.after) and enough:
         return estimate
     order = [front.job.id for front in ahead if not front.running]
-    counted = count_start(before, [*order, job], purse)
+    counted = count_start(before, [*order, job], budget)
     return replace(counted, correction=present.correction) if counted is not None else estimate
 
 
@@ -262,12 +264,12 @@ def _fewer(demand: Demand) -> Iterator[int]:
         count //= 2
 
 
-def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
+def _order(present: Present, until: JobId, budget: CpuBudget) -> dict[JobId, int]:
     """Waiting jobs in the order in which the policy would start them, one clusterful at a time."""
     left = np.array([on is None for on in present.table.allocations], dtype=bool)
     order: dict[JobId, int] = {}
     for _ in range(ROUNDS):
-        if purse.empty:
+        if budget.empty:
             break
         empty = replace(present, table=present.table.pick(left), memory=None)
         started = [job for job, to in empty.decide().changes.items() if to is not None]
@@ -278,29 +280,29 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
     return order
 
 
-def _predict_cold_s(present: Present, purse: Purse) -> float:
+def _predict_cold_s(present: Present, budget: CpuBudget) -> float:
     """CPU seconds of a decision on an empty cluster, going by some with fewer jobs.
 
     Those were made now, by this process: the last decision of a service may have been another's
     size, or on another day.
     """
-    believed, jobs = COLD * purse.step_s, len(present.table)
-    if not believed or believed > purse.left_s or jobs < 2 * max(PROBES):
+    believed, jobs = COLD * budget.step_s, len(present.table)
+    if not believed or believed > budget.left_s or jobs < 2 * max(PROBES):
         return believed
     took = []
     for count in PROBES:
         some = np.zeros(jobs, dtype=bool)
         some[np.flatnonzero(present.table.held == 0.0)[:count]] = True
-        before = purse.left_s
+        before = budget.left_s
         replace(present, table=present.table.pick(some), memory=None).decide()
-        took.append(before - purse.left_s)
+        took.append(before - budget.left_s)
     each = (took[1] - took[0]) / (PROBES[1] - PROBES[0])
     return max(believed, took[0] + (jobs - PROBES[0]) * each)
 
 
-def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
+def _figures(present: Present, job: JobId, budget: CpuBudget) -> dict[str, str]:
     """The numbers that the policy reckoned with, where it tells any."""
-    text = "" if purse.empty else present.decide({job}).reasons.get(job, "")
+    text = "" if budget.empty else present.decide({job}).reasons.get(job, "")
     if text.startswith("spot: "):  # a promise
         return {"promised": text.removeprefix("spot: ")}
     return {"figures": text} if text else {}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.never_starts import why_never
-from weft.app.insight.purse import Purse
 from weft.app.simulate.wiring import wire_from
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
@@ -21,7 +21,7 @@ from weft.core.plan.view import View
 from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.perf.believed import Believed
@@ -36,13 +36,13 @@ OUTLOOKS = 6
 DECISIONS = 6_000  # of all simulations together
 WORK = 2_000_000  # decisions times jobs, likewise: what a decision costs grows with them
 ASKED = (  # the columns that say what a job asks for
-    Column.GPUS,
-    Column.MIN,
-    Column.MAX,
-    Column.NEED,
-    Column.PRIORITY,
-    Column.TIER,
-    Column.PREEMPTIBLE,
+    TableColumns.GPUS,
+    TableColumns.MIN,
+    TableColumns.MAX,
+    TableColumns.NEED,
+    TableColumns.PRIORITY,
+    TableColumns.TIER,
+    TableColumns.PREEMPTIBLE,
 )
 HOPELESS = 2
 TINY_S = 1e-6
@@ -51,7 +51,7 @@ SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
 MIDDLE = 0.5
 ENDS = 2  # jobs that ended, from which lengths of others can be drawn
-BOUNDLESS = Purse()
+BOUNDLESS = CpuBudget()
 STEP = 0.005  # of the whole, between two words of how far it is
 
 
@@ -155,8 +155,8 @@ class Present:
             table.jobs[row] = job
         else:
             row = table.add(job, self.submissions)
-            table.set(row, Column.RAN_SINCE, self.now)
-            table.set(row, Column.SERVICE_SINCE, self.now)
+            table.set(row, TableColumns.RAN_SINCE, self.now)
+            table.set(row, TableColumns.SERVICE_SINCE, self.now)
         return replace(self, table=table)
 
     def with_node(self, node: Node) -> Present:
@@ -172,8 +172,8 @@ class Present:
             return self
         table.meters_off(row, self.now)
         table.allocations[row] = None
-        table.set(row, Column.HELD, 0.0)
-        table.set(row, Column.STAGE, Stage.PENDING)
+        table.set(row, TableColumns.HELD, 0.0)
+        table.set(row, TableColumns.STAGE, Stage.PENDING)
         return replace(self, table=table)
 
     def free(self) -> Capacity:
@@ -252,21 +252,21 @@ class Present:
         job: JobId,
         simulations: int = SIMULATIONS,
         decisions: int | None = None,
-        purse: Purse = BOUNDLESS,
+        budget: CpuBudget = BOUNDLESS,
     ) -> Estimate:
         """The start of a waiting job, in that many simulations with other remaining times each.
 
         `decisions` bounds all of them together; by default fewer where there are many jobs. If
         the first simulations do not come to the start within their part, nor will the others. What
-        `purse` does not pay for is not simulated.
+        `budget` does not pay for is not simulated.
         """
         total = decisions or self._affordable()
         after: list[float | None] = []
         for seed in range(simulations):
-            if (seed >= HOPELESS and not any(after)) or purse.empty:
+            if (seed >= HOPELESS and not any(after)) or budget.empty:
                 break
             at = self._fork(seed).until_started(
-                job, max(total // simulations, 1), lambda: purse.empty
+                job, max(total // simulations, 1), lambda: budget.empty
             )
             after.append(None if at is None else max(at - self.now, TINY_S))
         if not any(after):
@@ -297,13 +297,13 @@ class Present:
         self,
         simulations: int = OUTLOOKS,
         progress: Callable[[float], None] | None = None,
-        purse: Purse = BOUNDLESS,
+        budget: CpuBudget = BOUNDLESS,
         decisions: int | None = None,
     ) -> QueueOutlook:
         """The outlook with the job on each GPU at each time, in the first of the simulations.
 
         `decisions` bounds each of them; by default fewer where there are many jobs. The first may
-        take half of `purse` and ends early then; of the others only those count that it pays for.
+        take half of `budget` and ends early then; of the others only those count that it pays for.
         """
         each = decisions or max(self._affordable() // simulations, 1)
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
@@ -311,7 +311,7 @@ class Present:
         timeline: Sequence[TimelineBar] = ()
         never: dict[JobId, str] = {}
         for seed in range(simulations):
-            fork, ration = self._fork(seed), purse.share_of_rest(1.0 if seed else 0.5)
+            fork, ration = self._fork(seed), budget.share_of_rest(1.0 if seed else 0.5)
             times = fork.to_the_end(each, _tell(ration, seed, simulations, progress))
             if seed and ration.empty:
                 break
@@ -359,18 +359,18 @@ class Present:
 
 
 def _tell(
-    purse: Purse, before: int, simulations: int, progress: Callable[[float], None] | None
+    budget: CpuBudget, before: int, simulations: int, progress: Callable[[float], None] | None
 ) -> Callable[[], bool]:
-    """True if a simulation has spent its purse; tells the part done, going by what it has spent."""
+    """True if a simulation has spent its budget; tells the part done, by what it has spent."""
     reported = before / simulations
 
     def spent() -> bool:
         nonlocal reported
-        part = (before + purse.spent) / simulations
+        part = (before + budget.spent) / simulations
         if progress is not None and part >= reported + STEP:
             reported = part
             progress(part)
-        return purse.empty
+        return budget.empty
 
     return spent
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.history import LogHistory, ObservedSpeeds
 from weft.app.insight.never_starts import StuckJobs, count_never, split_too_large, why_never
 from weft.app.insight.present import STEP, Present
-from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
@@ -205,18 +205,18 @@ def what_if(
         )
     perf = speeds.perf
     replaying = partial(_replay, past, variants, perf, progress)
-    jobs, fewer, purse = len(past), "", Purse(cpu_s)
+    jobs, fewer, budget = len(past), "", CpuBudget(cpu_s)
     try:
-        replayed = replaying(jobs, purse.share_of_rest(WHOLE))
+        replayed = replaying(jobs, budget.share_of_rest(WHOLE))
     except TooDear:
-        jobs, purse = min(FEWEST, len(past)), Purse(purse.left_s)
-        replayed = replaying(jobs, Purse())
+        jobs, budget = min(FEWEST, len(past)), CpuBudget(budget.left_s)
+        replayed = replaying(jobs, CpuBudget())
     while jobs < len(past):
-        more = more_jobs(jobs, len(past), purse.cpu_s - purse.left_s, purse.left_s)
+        more = more_jobs(jobs, len(past), budget.cpu_s - budget.left_s, budget.left_s)
         if more == jobs:
             break
         try:
-            again = replaying(more, purse)
+            again = replaying(more, budget)
         except TooDear:
             break
         fewer = _say_moved(jobs, replayed[0], again[0])
@@ -306,7 +306,7 @@ def _replay(
     perf: Believed,
     progress: Callable[[str, float], None] | None,
     jobs: int,
-    purse: Purse,
+    budget: CpuBudget,
 ) -> tuple[dict[str, Simulated | None], dict[str, Sequence[StuckJobs]]]:
     """The outcome of the newest `count` jobs in each variant; raises TooDear if it must."""
     ran: dict[str, Simulated | None] = {}
@@ -318,7 +318,7 @@ def _replay(
         fitting, too_large = split_too_large(newest, variant.cluster)
         outcome, waiting = None, dict[JobId, str]()
         if fitting.jobs:
-            spending = watch_spending(purse, tell, jobs / len(past))
+            spending = watch_spending(budget, tell, jobs / len(past))
             outcome, waiting = simulate(fitting, variant.cluster, policy, perf, spending)
         ran[name], never[name] = outcome, count_never({**too_large, **waiting})
     return ran, {name: some for name, some in never.items() if some}
@@ -443,14 +443,14 @@ def more_jobs(jobs: int, total: int, took_s: float, left_s: float) -> int:
 
 
 def watch_spending(
-    purse: Purse, progress: Callable[[float], None] | None, whole: float = 1.0
+    budget: CpuBudget, progress: Callable[[float], None] | None, whole: float = 1.0
 ) -> Progress:
     """Tells how far a simulation is, which is so much of the `whole`; raises TooDear if it must."""
     reported = 0.0
 
     def on_progress(done: int, total: int) -> None:
         nonlocal reported
-        if purse.empty:
+        if budget.empty:
             raise TooDear
         part = done / total * whole
         if progress is not None and (part >= reported + STEP or done == total):

@@ -32,7 +32,7 @@ from weft.perf.links.joined import COLOCATED, JoinedLinks, MeasuredBus, OutOfSte
 from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned
-from weft.perf.sharing.colocation import Colocated, Host, insensitive
+from weft.perf.sharing.colocation import Colocated, Host, no_sensitivity
 from weft.perf.sharing.device_models import MeasuredPairs, Unordered, profile_of, unordered
 from weft.perf.sharing.host import TABLES, ByModel
 from weft.perf.sharing.host import load_shipped as shipped_sensitivities
@@ -156,7 +156,7 @@ def build_replayed_world(trace: Trace, about: About) -> World:
 def _host(setup: Setup, cluster: Cluster, about: About) -> Host:
     """The effect of cores and memory, for policies that set them: measured tables, or the fits."""
     if Controls.HOST not in about.controls:
-        return insensitive
+        return no_sensitivity
     folder = expand(setup.profiles)
     measured = (folder / TABLES).is_file()
     return ByModel.on(cluster, read_sensitivities(folder) if measured else shipped_sensitivities())

@@ -54,7 +54,7 @@ def own_service(
     stays = stay or ServiceLifetime()
     stays.pid = service.pid
     try:
-        with interruptible():
+        with signals_as_ctrl_c():
             client = ServiceClient(f"http://{LOOPBACK}:{port}", token="")
             wait_for(client, service, log)
             yield client
@@ -67,7 +67,7 @@ def own_service(
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def signals_as_ctrl_c() -> Iterator[None]:
     """A signal that ends this process, or a closed terminal, counts as Ctrl-C."""
     before = {which: signal.signal(which, _interrupt) for which in (signal.SIGTERM, signal.SIGHUP)}
     try:

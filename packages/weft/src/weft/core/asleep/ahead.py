@@ -20,7 +20,7 @@ from weft.core.events.event import StartedAhead
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Allocation, Job, NodeId, Sharing, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.stops import Rung
@@ -57,7 +57,7 @@ def find_next(
         return None
     row, job, devices = first
     choice = StopChoice(rules, state, {}, knowledge, now)
-    attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
+    attempt = int(state.table.get(row, TableColumns.ATTEMPT)) + 1
     for device, resident in devices:
         node = state.cluster.nodes[state.cluster.index[device[0]]]
         need_gb, beside_gb = (_need_gb(programs, sharer, node.kind) for sharer in (job, resident))
@@ -80,16 +80,18 @@ def _need_gb(programs: Programs, job: Job, kind: str) -> float | None:
 def is_ahead(state: State, sleeper: Sleeping) -> bool:
     """True if an attempt was started ahead and has never run in its turn."""
     row = state.table.find(sleeper.job)
-    return row is not None and state.table.get(row, Column.STARTED) == inf
+    return row is not None and state.table.get(row, TableColumns.STARTED) == inf
 
 
 def _line(state: State) -> Iterator[tuple[int, Job]]:
     """Jobs that wait for one GPU and nothing else, and were never tried."""
     table = state.table
-    waits = (table.column(Column.STAGE) == Stage.PENDING) & (table.column(Column.HELD) == 0.0)
-    new = (table.column(Column.STARTED) == inf) & (table.column(Column.RETRIES) == 0.0)
+    waits = (table.column(TableColumns.STAGE) == Stage.PENDING) & (
+        table.column(TableColumns.HELD) == 0.0
+    )
+    new = (table.column(TableColumns.STARTED) == inf) & (table.column(TableColumns.RETRIES) == 0.0)
     rows = np.flatnonzero(waits & new & (table.gpus == 1.0))
-    for row in rows[np.argsort(-table.column(Column.PRIORITY)[rows], kind="stable")].tolist():
+    for row in rows[np.argsort(-table.column(TableColumns.PRIORITY)[rows], kind="stable")].tolist():
         job = table.jobs[row]
         free = job.id not in table.suspended and not job.after and not job.max_parallel
         plain = job.demand.share == 1.0 and not job.demand.nodes and job.launch is not None
@@ -109,7 +111,7 @@ def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:
     ahead = [sleeper for sleeper in state.asleep.sleepers.values() if is_ahead(state, sleeper)]
     taken = {device for sleeper in ahead for device in devices_of(sleeper.on)}
     for row, on in enumerate(state.table.allocations):
-        if on is None or state.table.get(row, Column.STAGE) != Stage.RUNNING:
+        if on is None or state.table.get(row, TableColumns.STAGE) != Stage.RUNNING:
             continue
         for node, gpu in devices_of(on):
             if nodes[index[NodeId(node)]].kind in kinds and (node, gpu) not in taken:

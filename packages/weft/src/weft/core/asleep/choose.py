@@ -16,7 +16,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId, Stage
 from weft.core.plan.plan import Plan
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.stops import Rung
@@ -86,8 +86,8 @@ class StopChoice:
         """The cheapest way for a running job to sleep; None if it is better stopped."""
         state = self._state
         row = state.table.row(job)
-        on, attempt = state.table.allocations[row], int(state.table.get(row, Column.ATTEMPT))
-        running = state.table.get(row, Column.STAGE) == Stage.RUNNING
+        on, attempt = state.table.allocations[row], int(state.table.get(row, TableColumns.ATTEMPT))
+        running = state.table.get(row, TableColumns.STAGE) == Stage.RUNNING
         if on is None or not running or job in state.live.under_way or not on.gpus:
             return None
         sleeper = Sleeping(job, attempt, Rung.FREEZE, on, self._now)
@@ -186,8 +186,8 @@ class StopChoice:
 
     def _ran(self, job: JobId) -> float:
         table, row = self._state.table, self._state.table.row(job)
-        base, rate = table.get(row, Column.RAN_BASE), table.get(row, Column.RAN_RATE)
-        return base + rate * (self._now - table.get(row, Column.RAN_SINCE))
+        base, rate = table.get(row, TableColumns.RAN_BASE), table.get(row, TableColumns.RAN_RATE)
+        return base + rate * (self._now - table.get(row, TableColumns.RAN_SINCE))
 
     # ---- facts
 

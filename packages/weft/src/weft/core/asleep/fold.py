@@ -9,7 +9,7 @@ from weft.core.asleep.sleeping import Sleeping
 from weft.core.events.actions import Action, Resume, Start, Stop
 from weft.core.events.event import Awoke, Decided, SleepFailed, Slept, StartedAhead
 from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.parts import StateParts
 from weft.core.stops import SLEEPS, Rung
 
@@ -17,8 +17,8 @@ from weft.core.stops import SLEEPS, Rung
 def put_to_sleep(state: StateParts, row: int, rung: Rung) -> list[Action]:
     """A running job gives its devices back by falling asleep on them."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
-    attempt = int(state.table.get(row, Column.ATTEMPT))
-    state.table.set(row, Column.STAGE, Stage.STOPPING)
+    attempt = int(state.table.get(row, TableColumns.ATTEMPT))
+    state.table.set(row, TableColumns.STAGE, Stage.STOPPING)
     leaves = state.live.ask_to_leave(job, attempt, on)
     assert leaves
     report = state.reports.get(job)
@@ -30,8 +30,8 @@ def _start_ahead(state: StateParts, now: float, event: StartedAhead) -> list[Act
     """A job that waits is started, and taken to be on its way to sleep until it does."""
     job, attempt, table = event.job, event.attempt, state.table
     row = table.row(job)
-    table.set(row, Column.ATTEMPT, attempt)
-    table.set(row, Column.STAGE, Stage.STOPPING)
+    table.set(row, TableColumns.ATTEMPT, attempt)
+    table.set(row, TableColumns.STAGE, Stage.STOPPING)
     state.releasing.leave(job, attempt, replace(event.on, slices=()))  # it holds no devices
     gb = event.on.sharing.gpu_mem_gb or 0.0
     state.asleep.ask_to_sleep(Sleeping(job, attempt, Rung.FREEZE, event.on, now, device_gb=gb))
@@ -43,9 +43,11 @@ def resume_sleep(state: StateParts, row: int) -> list[Action]:
     job, on = state.table.jobs[row].id, _give_back(state, row)
     sleeping = state.asleep.sleepers[job]
     if state.releasing.drop(job):  # no one had asked it to wake yet
-        state.table.set(row, Column.STAGE, Stage.PENDING if sleeping.there else Stage.STOPPING)
+        state.table.set(
+            row, TableColumns.STAGE, Stage.PENDING if sleeping.there else Stage.STOPPING
+        )
         return []
-    state.table.set(row, Column.STAGE, Stage.STOPPING)
+    state.table.set(row, TableColumns.STAGE, Stage.STOPPING)
     state.releasing.leave(job, sleeping.attempt, on)
     return [state.asleep.ask_to_sleep(replace(sleeping, there=False, was=None))]
 
@@ -63,7 +65,7 @@ def _deepen(state: StateParts, job: JobId, rung: Rung) -> list[Action]:
     if rung not in SLEEPS:
         return stop_sleeper(state, job)
     state.releasing.leave(job, sleeping.attempt, sleeping.on)
-    state.table.set(state.table.row(job), Column.STAGE, Stage.STOPPING)
+    state.table.set(state.table.row(job), TableColumns.STAGE, Stage.STOPPING)
     return [state.asleep.ask_to_sleep(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
 
 
@@ -72,8 +74,8 @@ def resume(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> l
     table, job = state.table, state.table.jobs[row]
     state.free.take(to)
     table.allocations[row] = to
-    table.set(row, Column.HELD, to.gpus)
-    table.set(row, Column.STAGE, Stage.STARTING)
+    table.set(row, TableColumns.HELD, to.gpus)
+    table.set(row, TableColumns.STAGE, Stage.STARTING)
     wake_up = Resume(job, to, sleeping.attempt)
     return [] if state.releasing and state.releasing.hold_back(wake_up) else [wake_up]
 
@@ -87,7 +89,7 @@ def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
         nowhere = replace(sleeping.on, slices=())  # its devices are others' by now
         state.releasing.leave(job, sleeping.attempt, nowhere)
     if (row := state.table.find(job)) is not None:
-        state.table.set(row, Column.STAGE, Stage.STOPPING)
+        state.table.set(row, TableColumns.STAGE, Stage.STOPPING)
     return [Stop(job, sleeping.attempt)]
 
 
@@ -117,7 +119,7 @@ def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
     row = table.row(job)
     table.meters_off(row, now)
     if table.allocations[row] is None:
-        table.set(row, Column.STAGE, Stage.PENDING)
+        table.set(row, TableColumns.STAGE, Stage.PENDING)
     state.asleep.mark_asleep(now, table.jobs[row], event.rung, event.took_s, event.host_gb)
     return [*state.releasing.on_attempt_gone(job, attempt)]
 
@@ -133,13 +135,13 @@ def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action
     if sleeping.was is not None:  # it sleeps on as it did
         state.asleep.sleepers[job] = replace(sleeping, there=True, rung=sleeping.was, was=None)
         if table.allocations[row] is None:
-            table.set(row, Column.STAGE, Stage.PENDING)
+            table.set(row, TableColumns.STAGE, Stage.PENDING)
         return [*state.releasing.on_attempt_gone(job, attempt)]
     on = table.allocations[row]
     if on is None:
         return [Stop(job, attempt)]
     state.releasing.drop(job)
-    table.set(row, Column.STAGE, Stage.RUNNING)
+    table.set(row, TableColumns.STAGE, Stage.RUNNING)
     table.meters_on(row, now, on.gpus * on.sharing.share)
     return [*state.releasing.on_attempt_gone(job, attempt)]
 
@@ -152,7 +154,7 @@ def _awoke(state: StateParts, now: float, event: Awoke) -> list[Action]:
     on = table.allocations[row]
     if on is not None:
         state.asleep.wake(table.jobs[row], event.took_s)
-        table.set(row, Column.STAGE, Stage.RUNNING)
+        table.set(row, TableColumns.STAGE, Stage.RUNNING)
         table.meters_on(row, now, on.gpus * on.sharing.share)
     return []
 
@@ -162,5 +164,5 @@ def _give_back(state: StateParts, row: int) -> Allocation:
     assert on is not None
     state.free.give(on)
     state.table.allocations[row] = None
-    state.table.set(row, Column.HELD, 0.0)
+    state.table.set(row, TableColumns.HELD, 0.0)
     return on

@@ -8,7 +8,7 @@ from weft.core.model.job import Job
 from weft.frozen import frozen
 
 
-class How(StrEnum):
+class EndKind(StrEnum):
     """In which way a job ended; devices are freed by each of them."""
 
     UNKNOWN = ""  # records of older versions
@@ -19,10 +19,10 @@ class How(StrEnum):
     LOST = "lost"  # with its node or agent: not its own doing, it would have gone on
     REJECTED = "rejected"  # by the policy: it will never run
 
-    def or_timeout(self, job: Job, ran: float) -> How:
+    def or_timeout(self, job: Job, ran: float) -> EndKind:
         """The end, or a timeout where a failure came when the job had run for its time limit."""
         limit_s = job.launch.time_limit_s if job.launch is not None else 0.0
-        return How.TIMEOUT if self is How.FAILED and 0.0 < limit_s <= ran + 1.0 else self
+        return EndKind.TIMEOUT if self is EndKind.FAILED and 0.0 < limit_s <= ran + 1.0 else self
 
 
 @frozen
@@ -37,7 +37,7 @@ class Ended:
     ran: float
     service: float
     finished: bool
-    how: How = How.UNKNOWN
+    how: EndKind = EndKind.UNKNOWN
     code: int | None = None
     at: float = 0.0
 
@@ -50,9 +50,9 @@ class Ended:
     @property
     def censored(self) -> bool:
         """True if it would have gone on: its length is only known to be at least this."""
-        return self.how in (How.LOST, How.REJECTED)
+        return self.how in (EndKind.LOST, EndKind.REJECTED)
 
     @property
     def failed(self) -> bool:
         """True if it was its own failure."""
-        return self.how is How.FAILED
+        return self.how is EndKind.FAILED

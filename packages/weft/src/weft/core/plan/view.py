@@ -25,7 +25,7 @@ from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools, JobTable, Rows
 from weft.frozen import frozen
 
@@ -175,12 +175,12 @@ class View:
 
     def preemptible(self) -> Bools:
         """Rows that may be stopped once they run."""
-        mask: Bools = self.table.column(Column.PREEMPTIBLE) > 0.0
+        mask: Bools = self.table.column(TableColumns.PREEMPTIBLE) > 0.0
         return mask
 
     def reported(self) -> Bools:
         """Running rows whose present attempt has reported."""
-        same = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
+        same = self.table.column(TableColumns.REPORTED) == self.table.column(TableColumns.ATTEMPT)
         mask: Bools = self.running() & same
         return mask
 
@@ -192,7 +192,9 @@ class View:
         """
         mask: Bools = self.running() & ~self.reported()
         if mask.any():
-            runs, since = (self.table.column(c) for c in (Column.RAN_RATE, Column.RAN_SINCE))
+            runs, since = (
+                self.table.column(c) for c in (TableColumns.RAN_RATE, TableColumns.RAN_SINCE)
+            )
             mask &= (runs == 0.0) | (self.now - since < self._start_seconds(mask))
         return mask
 
@@ -213,7 +215,7 @@ class View:
             on = self.table.allocations[row]
             assert on is not None
             known = costs.costs(self.table.jobs[row], self.cluster.kind_of(on))
-            again = self.table.get(row, Column.ATTEMPT) > 1.0
+            again = self.table.get(row, TableColumns.ATTEMPT) > 1.0
             seconds[row] = known.restart_s if again else known.first_start_s
         return seconds
 

@@ -20,7 +20,7 @@ from weft.core.state.whole_devices import (
     bits_of,
     count_parts,
     drop_highest_bits,
-    find_listed_twice,
+    find_repeated_node,
     give_whole,
     is_sound,
     move_host,
@@ -272,7 +272,7 @@ class Capacity:
             return "an allocation without slices"
         if sharing is not EXCLUSIVE and not is_sound(sharing, EPS):
             return f"a share of {sharing.share:g} of a device"
-        if len(slices) > 1 and (twice := find_listed_twice(slices)):
+        if len(slices) > 1 and (twice := find_repeated_node(slices)):
             return f"{twice} is listed twice"
         if not slices[0].gpus and allocation.gpus == 0:
             return self._host_objection(slices)

@@ -17,7 +17,7 @@ ColumnNumber = NewType("ColumnNumber", int)
 LONG_MOVE = 2000
 
 
-class Column:
+class TableColumns:
     """The columns of a table.
 
     Plain numbers with a type of their own: numpy takes twice as long to index by members of an
@@ -57,40 +57,40 @@ def write_row(cells: Floats, row: int, values: tuple[float, ...]) -> None:
 @compiled
 def hold(cells: Floats, row: int, gpus: float, stage: float) -> int:
     """A job is promised devices; the number of the attempt."""
-    attempt = int(cells.item(Column.ATTEMPT, row)) + 1
-    cells[Column.ATTEMPT, row] = attempt
-    cells[Column.HELD, row] = gpus
-    cells[Column.STAGE, row] = stage
+    attempt = int(cells.item(TableColumns.ATTEMPT, row)) + 1
+    cells[TableColumns.ATTEMPT, row] = attempt
+    cells[TableColumns.HELD, row] = gpus
+    cells[TableColumns.STAGE, row] = stage
     return attempt
 
 
 @compiled
 def switch_on(cells: Floats, row: int, now: float, gpus: float) -> None:
     """Count that the job executes on `gpus` devices from `now` on."""
-    cells[Column.RAN_RATE, row], cells[Column.RAN_SINCE, row] = 1.0, now
-    cells[Column.SERVICE_RATE, row], cells[Column.SERVICE_SINCE, row] = gpus, now
-    if cells.item(Column.STARTED, row) == inf:
-        cells[Column.STARTED, row] = now
+    cells[TableColumns.RAN_RATE, row], cells[TableColumns.RAN_SINCE, row] = 1.0, now
+    cells[TableColumns.SERVICE_RATE, row], cells[TableColumns.SERVICE_SINCE, row] = gpus, now
+    if cells.item(TableColumns.STARTED, row) == inf:
+        cells[TableColumns.STARTED, row] = now
 
 
 @compiled
 def switch_off(cells: Floats, row: int, now: float) -> None:
     """The job stops executing at `now`."""
-    if cells.item(Column.RAN_RATE, row):
+    if cells.item(TableColumns.RAN_RATE, row):
         ran, served = read_row_meters(cells, row, now)
-        cells[Column.RAN_BASE, row], cells[Column.SERVICE_BASE, row] = ran, served
-        cells[Column.RAN_RATE, row] = cells[Column.SERVICE_RATE, row] = 0.0
-    cells[Column.RAN_SINCE, row] = cells[Column.SERVICE_SINCE, row] = now
+        cells[TableColumns.RAN_BASE, row], cells[TableColumns.SERVICE_BASE, row] = ran, served
+        cells[TableColumns.RAN_RATE, row] = cells[TableColumns.SERVICE_RATE, row] = 0.0
+    cells[TableColumns.RAN_SINCE, row] = cells[TableColumns.SERVICE_SINCE, row] = now
 
 
 @compiled
 def read_row_meters(cells: Floats, row: int, now: float) -> tuple[float, float]:
     """Seconds that one job has executed, and GPU-seconds it has attained."""
     at = cells.item
-    ran, served = at(Column.RAN_BASE, row), at(Column.SERVICE_BASE, row)
-    if rate := at(Column.RAN_RATE, row):
-        ran += rate * (now - at(Column.RAN_SINCE, row))
-        served += at(Column.SERVICE_RATE, row) * (now - at(Column.SERVICE_SINCE, row))
+    ran, served = at(TableColumns.RAN_BASE, row), at(TableColumns.SERVICE_BASE, row)
+    if rate := at(TableColumns.RAN_RATE, row):
+        ran += rate * (now - at(TableColumns.RAN_SINCE, row))
+        served += at(TableColumns.SERVICE_RATE, row) * (now - at(TableColumns.SERVICE_SINCE, row))
     return ran, served
 
 

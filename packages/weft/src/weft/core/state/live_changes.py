@@ -8,7 +8,7 @@ from dataclasses import replace
 from weft.core.events.actions import Action, Resize
 from weft.core.model.job import Allocation, Job, JobId, Slice, Stage
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.releasing import Releasing, Waits, devices_of
 from weft.core.state.table import JobTable
 from weft.frozen import frozen
@@ -79,10 +79,10 @@ class LiveChanges:
             if (was := table.allocations[row]) is None:
                 continue
             held[job] = self.all_held(job, was)
-            runs = table.get(row, Column.STAGE) == Stage.RUNNING
+            runs = table.get(row, TableColumns.STAGE) == Stage.RUNNING
             moves = to is not None and to.devices != was.devices and job not in restarts
             moves = moves and to is not None and was.same_way(to)
-            if moves and runs and self.is_resizable(job, int(table.get(row, Column.ATTEMPT))):
+            if moves and runs and self.is_resizable(job, int(table.get(row, TableColumns.ATTEMPT))):
                 able.add(job)
         return pick_live(changes, held, able) if able else ()
 
@@ -110,7 +110,7 @@ class LiveChanges:
         self._releasing.drop(job.id)  # a change that it never got to
         free.take(to)
         table.allocations[row] = to
-        table.set(row, Column.HELD, to.gpus)
+        table.set(row, TableColumns.HELD, to.gpus)
         self.under_way[job.id] = PendingResize(job.id, able.attempt, able.epoch, holds)
         table.meters_off(row, now)
         table.meters_on(row, now, join(to, holds).gpus * to.sharing.share)

@@ -48,14 +48,14 @@ from weft.core.events.event import (
     Suspended,
     Woken,
 )
-from weft.core.events.event_history import EventHistory
-from weft.core.events.job_end import Ended, How
+from weft.core.events.job_end import Ended, EndKind
+from weft.core.events.recent_events import RecentEvents
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import Dependencies
 from weft.core.model.job import Allocation, Job, JobId, MemoryPlace, Stage
 from weft.core.state import node_events as nodes
 from weft.core.state.capacity import Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing
 from weft.core.state.table import JobTable
@@ -78,7 +78,7 @@ class State:
         self.reports: dict[JobId, Reported] = {}
         self.releasing = Releasing()
         self.live = LiveChanges(self.releasing)
-        self.asleep, self.dependencies, self.history = Asleep(), Dependencies(), EventHistory()
+        self.asleep, self.dependencies, self.history = Asleep(), Dependencies(), RecentEvents()
 
     def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one case an event
         """Take in one fact; return what follows from it without any decision.
@@ -91,7 +91,7 @@ class State:
                 case Started(job, attempt):
                     self._started(now, job, attempt)
                 case Finished(job, attempt):
-                    return self._leave(now, job, attempt, How.COMPLETED)
+                    return self._leave(now, job, attempt, EndKind.COMPLETED)
                 case Submitted(job):
                     self._submitted(now, job)
                 case Stopped(job, attempt):
@@ -101,7 +101,11 @@ class State:
                 case Failed(job, attempt, _, retry):
                     if not retry:
                         return self._leave(
-                            now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                            now,
+                            job,
+                            attempt,
+                            EndKind.LOST if event.lost else EndKind.FAILED,
+                            event.code,
                         )
                     return self._retry(now, job, attempt, alone=event.lost and event.out_of_memory)
                 case StartFailed(job, attempt):
@@ -185,10 +189,10 @@ class State:
         if row is None:
             return
         self.reports[job] = event
-        if table.allocations[row] is None or table.get(row, Column.ATTEMPT) != attempt:
+        if table.allocations[row] is None or table.get(row, TableColumns.ATTEMPT) != attempt:
             return
         if event.report.trains:
-            table.set(row, Column.REPORTED, attempt)
+            table.set(row, TableColumns.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
         table = self.table
@@ -197,7 +201,7 @@ class State:
             return
         on = table.allocations[row]
         assert on is not None
-        table.set(row, Column.STAGE, Stage.RUNNING)
+        table.set(row, TableColumns.STAGE, Stage.RUNNING)
         table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
@@ -207,7 +211,7 @@ class State:
             row = self.table.row(job)
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
-                self.table.set(row, Column.STAGE, Stage.PENDING)
+                self.table.set(row, TableColumns.STAGE, Stage.PENDING)
         return [*self.releasing.on_attempt_gone(job, attempt)]
 
     def _retry(self, now: float, job: JobId, attempt: int, *, alone: bool = False) -> list[Action]:
@@ -227,7 +231,7 @@ class State:
         if job not in self.table:
             return []
         actions = self.end_attempts(job)
-        self._remove(now, job, self.table.row(job), How.CANCELLED)
+        self._remove(now, job, self.table.row(job), EndKind.CANCELLED)
         return actions
 
     def _suspended(self, job: JobId, rung: Rung) -> list[Action]:
@@ -266,7 +270,7 @@ class State:
             actions += self.live.start_resizes(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
-            self._remove(now, job, self.table.row(job), How.REJECTED)
+            self._remove(now, job, self.table.row(job), EndKind.REJECTED)
             actions.append(Reject(job, reason))
         for job, to in begin:
             actions += self._promise(job, to)
@@ -315,12 +319,12 @@ class State:
             return asleep.resume_sleep(self, row)
         if rung in SLEEPS:
             return asleep.put_to_sleep(self, row, rung)
-        attempt = int(self.table.get(row, Column.ATTEMPT))
+        attempt = int(self.table.get(row, TableColumns.ATTEMPT))
         self.free.give(was)
         self.table.allocations[row] = None
-        self.table.set(row, Column.HELD, 0.0)
+        self.table.set(row, TableColumns.HELD, 0.0)
         leaves = self.live.ask_to_leave(job, attempt, was)
-        self.table.set(row, Column.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
+        self.table.set(row, TableColumns.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
         return [Stop(job, attempt)] if leaves else []
 
     def end_attempts(self, job: JobId) -> list[Action]:
@@ -337,16 +341,16 @@ class State:
     def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
         """Other terms on the same devices."""
         job = self.table.jobs[row]
-        attempt = int(self.table.get(row, Column.ATTEMPT))
+        attempt = int(self.table.get(row, TableColumns.ATTEMPT))
         self.free.take(to)
         self.table.allocations[row] = to
-        self.table.set(row, Column.HELD, to.gpus)
+        self.table.set(row, TableColumns.HELD, to.gpus)
         if (resizes := self.live.change_held_back(job, to)) is not None:
             return [*resizes]
         if self.releasing.holds(job.id):
             self.releasing.replace_start(job.id, to)
             return []
-        if self.table.get(row, Column.STAGE) == Stage.RUNNING:
+        if self.table.get(row, TableColumns.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
             self.table.meters_on(row, now, to.gpus * to.sharing.share)
         return [Adjust(job.id, attempt, to)]
@@ -354,7 +358,7 @@ class State:
     # ---- leaving
 
     def _leave(
-        self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
+        self, now: float, job: JobId, attempt: int, how: EndKind, code: int | None = None
     ) -> list[Action]:
         row = self.table.find_attempt(job, attempt)
         if row is not None and job not in self.asleep.sleepers:
@@ -385,9 +389,9 @@ class State:
         self.free.give(on)
         self.table.meters_off(row, now)
         self.table.allocations[row] = None
-        self.table.set(row, Column.HELD, 0.0)
-        self.table.set(row, Column.STAGE, Stage.PENDING)
-        job, attempt = self.table.jobs[row].id, int(self.table.get(row, Column.ATTEMPT))
+        self.table.set(row, TableColumns.HELD, 0.0)
+        self.table.set(row, TableColumns.STAGE, Stage.PENDING)
+        job, attempt = self.table.jobs[row].id, int(self.table.get(row, TableColumns.ATTEMPT))
         actions = self.live.on_job_end(job)
         if self.asleep.drop(job) is not None:
             self.releasing.drop(job)
@@ -395,11 +399,13 @@ class State:
                 actions += self.releasing.on_attempt_gone(job, attempt)
         return actions
 
-    def _remove(self, now: float, job: JobId, row: int, how: How, code: int | None = None) -> None:
+    def _remove(
+        self, now: float, job: JobId, row: int, how: EndKind, code: int | None = None
+    ) -> None:
         table = self.table
         ran, service = table.meters(row, now)
         how = how.or_timeout(table.jobs[row], ran)
-        finished = how is How.COMPLETED
+        finished = how is EndKind.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
         table.remove(row)
         self.asleep.forget(job)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import After, Allocation, Job, JobId, Stage, Tier
 from weft.core.state.cells import (
-    Column,
     ColumnNumber,
     Floats,
+    TableColumns,
     close_gap,
     hold,
     read_row_meters,
@@ -36,7 +36,7 @@ FEW_WAITING = 64  # rows that are quicker found one by one
 
 
 COLUMNS: Mapping[str, ColumnNumber] = {
-    name.lower(): number for name, number in vars(Column).items() if name.isupper()
+    name.lower(): number for name, number in vars(TableColumns).items() if name.isupper()
 }
 
 
@@ -116,39 +116,41 @@ class JobTable:
     @property
     def seq(self) -> Floats:
         """Order of submission; unique and never reused."""
-        return self._cells[Column.SEQ, : self.size]
+        return self._cells[TableColumns.SEQ, : self.size]
 
     @property
     def submitted(self) -> Floats:
         """Times of submission, by row."""
-        return self._cells[Column.SUBMITTED, : self.size]
+        return self._cells[TableColumns.SUBMITTED, : self.size]
 
     @property
     def gpus(self) -> Floats:
-        return self._cells[Column.GPUS, : self.size]
+        return self._cells[TableColumns.GPUS, : self.size]
 
     @property
     def need(self) -> Floats:
         """GPUs asked for, a fraction of a device counted as that fraction."""
-        return self._cells[Column.NEED, : self.size]
+        return self._cells[TableColumns.NEED, : self.size]
 
     @property
     def held(self) -> Floats:
         """Devices promised now; 0 for a waiting job."""
-        return self._cells[Column.HELD, : self.size]
+        return self._cells[TableColumns.HELD, : self.size]
 
     @property
     def started(self) -> Floats:
         """The time at which each job first ran; infinite before."""
-        return self._cells[Column.STARTED, : self.size]
+        return self._cells[TableColumns.STARTED, : self.size]
 
     def ran(self, now: float) -> Floats:
         """Seconds each job has executed."""
-        return self._read(Column.RAN_BASE, Column.RAN_RATE, Column.RAN_SINCE, now)
+        return self._read(TableColumns.RAN_BASE, TableColumns.RAN_RATE, TableColumns.RAN_SINCE, now)
 
     def service(self, now: float) -> Floats:
         """GPU-seconds each job has attained."""
-        return self._read(Column.SERVICE_BASE, Column.SERVICE_RATE, Column.SERVICE_SINCE, now)
+        return self._read(
+            TableColumns.SERVICE_BASE, TableColumns.SERVICE_RATE, TableColumns.SERVICE_SINCE, now
+        )
 
     def _read(self, base: int, rate: int, since: int, now: float) -> Floats:
         """A linear meter of every row."""
@@ -189,7 +191,7 @@ class JobTable:
         if seq is None:
             return None
         row = bisect_left(self._row_of_seq, seq)
-        if self.allocations[row] is None or self._cells.item(Column.ATTEMPT, row) != attempt:
+        if self.allocations[row] is None or self._cells.item(TableColumns.ATTEMPT, row) != attempt:
             return None
         return row
 
@@ -261,7 +263,7 @@ class JobTable:
     def set(self, row: int, which: ColumnNumber, value: float) -> None:
         """Write one cell; only the state does this."""
         self._cells[which, row] = value
-        if which == Column.HELD and self._waiting is not None:
+        if which == TableColumns.HELD and self._waiting is not None:
             if value:
                 self._waiting.discard(self._row_of_seq[row])
             else:
@@ -279,15 +281,15 @@ class JobTable:
     def set_priority(self, row: int, priority: float, tier: Tier) -> Job:
         """Give a job another priority; the job as it is then."""
         self.jobs[row] = job = replace(self.jobs[row], priority=priority, tier=tier)
-        self.set(row, Column.PRIORITY, priority)
-        self.set(row, Column.TIER, tier)
-        self.set(row, Column.PREEMPTIBLE, job.stoppable)
+        self.set(row, TableColumns.PRIORITY, priority)
+        self.set(row, TableColumns.TIER, tier)
+        self.set(row, TableColumns.PREEMPTIBLE, job.stoppable)
         return job
 
     def note_failure(self, row: int, now: float) -> None:
         """An attempt of the job failed, and it is tried again."""
-        self.set(row, Column.RETRIES, self.get(row, Column.RETRIES) + 1)
-        self.set(row, Column.FAILED, now)
+        self.set(row, TableColumns.RETRIES, self.get(row, TableColumns.RETRIES) + 1)
+        self.set(row, TableColumns.FAILED, now)
 
     def keep_alone(self, row: int) -> Job:
         """Stop a job from sharing its devices from now on; the job as it is then."""
@@ -310,8 +312,8 @@ class JobTable:
         """The row as it is once its devices are taken away."""
         self.meters_off(row, now)
         self.allocations[row] = None
-        self.set(row, Column.HELD, 0.0)
-        self.set(row, Column.STAGE, Stage.PENDING)
+        self.set(row, TableColumns.HELD, 0.0)
+        self.set(row, TableColumns.STAGE, Stage.PENDING)
 
     def pick(self, keep: Bools) -> JobTable:
         """A table of some rows only, in the same order."""

@@ -56,7 +56,7 @@ def is_sound(sharing: Sharing, eps: float) -> bool:
     return eps <= sharing.share <= 1.0 + eps
 
 
-def find_listed_twice(slices: tuple[Slice, ...]) -> str:
+def find_repeated_node(slices: tuple[Slice, ...]) -> str:
     """The first node that two slices name; empty where none is."""
     nodes = [part.node for part in slices]
     if len(set(nodes)) == len(nodes):
@@ -106,7 +106,7 @@ def give_whole(parts: LedgerParts, allocation: Allocation, exclusive: Sharing) -
 
 def are_free(parts: LedgerParts, slices: tuple[Slice, ...]) -> bool:
     """True if these whole devices are there with their part of the host: a quick answer."""
-    if not slices or (len(slices) > 1 and find_listed_twice(slices)):
+    if not slices or (len(slices) > 1 and find_repeated_node(slices)):
         return False
     for part in slices:
         node, devices = parts.position.get(part.node), bits_of(part.gpus)

@@ -42,7 +42,7 @@ from weft.wire.sleep import (
 FREEZE_S = 15.0  # for an agent to answer; it answers within milliseconds
 SUSPEND_S = 600.0  # for a device to be copied to host memory
 SHORTEST_S, LONGEST_S = 0.001, 0.05
-SHORTEST_AIR_S = 5.0
+SHORTEST_STALL_S = 5.0
 # What a job may say about its collectives' timeout, and in which unit.
 OWN_TIMEOUT = "WEFT_COLLECTIVE_TIMEOUT_S"
 TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
@@ -89,7 +89,7 @@ class SleepsByAgent(ABC):
         send, alone_s = self._send_request, self.wake_alone_s
         try:
             return [
-                SleepingAttempt(*key, folder, there, alone_s, find_air_s(folder), send)
+                SleepingAttempt(*key, folder, there, alone_s, find_longest_stall_s(folder), send)
                 for folder in (self._part_folders(key) if there() else ())
             ]
         except (OSError, WireError) as error:
@@ -114,7 +114,7 @@ def count_ranks(folder: Path, spec: AttemptSpec) -> int:
         raise WireError(f"a request in {folder} is not ours: {error!r}") from error
 
 
-def find_air_s(folder: Path) -> float:
+def find_longest_stall_s(folder: Path) -> float:
     """Seconds that the ranks of an attempt may stand still: half of their collectives' timeout.
 
     0 for any time, of an attempt that has one rank. Its environment may say how long they wait.
@@ -129,7 +129,7 @@ def find_air_s(folder: Path) -> float:
     if own := spec.env.get(OWN_TIMEOUT):
         with suppress(ValueError):
             timeouts = [float(own)]
-    return max(min(timeouts) / 2.0, SHORTEST_AIR_S)
+    return max(min(timeouts) / 2.0, SHORTEST_STALL_S)
 
 
 def find_suspender(machine: LocalMachine) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def find_suspender(machine: LocalMachine) -> tuple[str, ...]:
 class SleepingAttempt:
     """The folder of an attempt that sleeps, and whether it still lives.
 
-    `air_s` is how long its ranks may stand still, 0 for any time; without a service it is woken
+    Its ranks may stand still for `longest_stall_s`, 0 for any time; without a service it is woken
     after `alone_s`. `send` has a request in its folder reach its agent.
     """
 
@@ -160,7 +160,7 @@ class SleepingAttempt:
     folder: Path
     there: Callable[[], bool]
     alone_s: float
-    air_s: float
+    longest_stall_s: float
     send: Callable[[Path], Awaitable[None]]
 
     def __str__(self) -> str:
@@ -246,7 +246,9 @@ def _leave(attempt: SleepingAttempt, by: str, state: str) -> int:
     if state != AWAKE:
         wanted[by] = state
     number = time.time_ns()
-    write_request(attempt.folder, SleepRequest(number, wanted, attempt.air_s, attempt.alone_s))
+    write_request(
+        attempt.folder, SleepRequest(number, wanted, attempt.longest_stall_s, attempt.alone_s)
+    )
     return number
 
 

@@ -69,7 +69,7 @@ class ChangeInProgress:
         number, what = note.number, note.event
         if what == "gone":
             self.gone.add(number)
-            if number in self.change.new and not self.adopted:
+            if number in self.change.joining_ranks and not self.adopted:
                 why = f"new rank {number} ended with exit code {note.code} before it had joined"
                 self.failed = self.failed or why
         elif note.epoch != self.change.epoch:
@@ -80,7 +80,7 @@ class ChangeInProgress:
             self.built.add(number)
         elif what == "adopted":
             self.adopted = True
-            if number not in self.change.new or not self.pause_s:
+            if number not in self.change.joining_ranks or not self.pause_s:
                 self.pause_s = max(self.pause_s, note.pause_s)
         elif what == "dropped":
             self.dropped = True
@@ -102,7 +102,7 @@ class ChangeInProgress:
             return ResizeStep.FINISH if leavers_gone else ResizeStep.WAIT
         self._find_fault(joiners, now, ending=ending)
         if not self.failed and not self.superseded:
-            ready = self.store and self.built >= {*self.change.new}
+            ready = self.store and self.built >= {*self.change.joining_ranks}
             return ResizeStep.FORM if ready and not self.asked else ResizeStep.WAIT
         if self.asked and not self.dropped and not ending:
             return ResizeStep.WAIT if self.dropping else ResizeStep.DROP

@@ -139,7 +139,7 @@ class GangChanges:
         else:
             change = plan_gang(before, kept, job, to, run.key[1], epoch, site, added)
         specs = self._specs(job, to, change, site)
-        count = before.next_number + len(change.new)
+        count = before.next_number + len(change.joining_ranks)
         watch.roster = replace(before, next_number=count, change=change, several=watch.several)
         run.changing = changing = ChangeInProgress(change, self.limit_s, time.monotonic())
         watch.watch_extension()
@@ -332,7 +332,7 @@ class GangChanges:
     async def _finish(self, run: RunningAttempt, changing: ChangeInProgress) -> None:
         """The devices that were left are free, and the new ones are the attempt's."""
         change = changing.change
-        ready_s = max(changing.asked - changing.began, 0.0) if change.new else 0.0
+        ready_s = max(changing.asked - changing.began, 0.0) if change.joining_ranks else 0.0
         answer = {"epoch": change.epoch, "pause_s": changing.pause_s, "prepare_s": ready_s}
         gone = find_emptied(run.watch.roster)
         try:

@@ -43,7 +43,7 @@ class PendingChange:
     start: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def new(self) -> tuple[int, ...]:
+    def joining_ranks(self) -> tuple[int, ...]:
         """The ranks that join, by number."""
         if self.extension is None:
             return tuple(self.start.get("new", ()))
@@ -193,9 +193,9 @@ def make_form(roster: Roster, change: PendingChange, store: str) -> GroupPlan:
     """The message to old and new ranks; the first of the old ones listens at `store`."""
     before, after = numbers_of(roster.parts), numbers_of(change.parts)
     kept = tuple(number for number in before if number in after)
-    sources = (kept or before) if change.new else ()
+    sources = (kept or before) if change.joining_ranks else ()
     nodes = len({part.node for part in change.parts})
-    return GroupPlan(change.epoch, after, change.new, sources, store, before[0], nodes)
+    return GroupPlan(change.epoch, after, change.joining_ranks, sources, store, before[0], nodes)
 
 
 def _cut(part: AttemptPart, wanted: set[tuple[Any, int]]) -> AttemptPart:

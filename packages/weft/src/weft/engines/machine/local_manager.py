@@ -155,7 +155,7 @@ class LocalManager:
 
     # ---- after the last word
 
-    def end_agent(self, key: Key) -> None:
+    def see_off_agent(self, key: Key) -> None:
         """Its end is about to be reported; its agent has nothing more to do."""
         agent = self._agents.pop(key, None)
         self.troubles.pop(f"{key[0]}@{key[1]}", None)

@@ -265,7 +265,7 @@ class NativeSlurm:
         ours = [(key, job) for key, job in tagged if key is not None]
         jobs: dict[Key, list[SlurmJob]] = {}
         if self._offers is not None:
-            jobs = self._offers.adopt(ours)
+            jobs = self._offers.keep_wanted(ours)
         else:
             for key, job in ours:
                 if self._submitters.may_own(key[0], job):

@@ -118,7 +118,7 @@ class SlurmOffers:
 
     # ---- what Slurm shows
 
-    def adopt(self, jobs: Iterable[tuple[Key, SlurmJob]]) -> dict[Key, list[SlurmJob]]:
+    def keep_wanted(self, jobs: Iterable[tuple[Key, SlurmJob]]) -> dict[Key, list[SlurmJob]]:
         """The batch jobs that count, of those with our tags; the others are to be ended."""
         ours: dict[Key, list[SlurmJob]] = {}
         self._ends = {}

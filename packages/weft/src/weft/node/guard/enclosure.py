@@ -167,7 +167,7 @@ class TimeLimit:
         self._over = False
         self._stood: float | None = None  # since when it is asleep
 
-    def pause(self, *, asleep: bool) -> None:
+    def note_asleep(self, *, asleep: bool) -> None:
         """Note if its processes are asleep: that time does not count."""
         now = time.monotonic()
         if asleep and self._stood is None:

@@ -38,7 +38,7 @@ class Measurer:
         self._file, self._journal = folder / MEASURED, journal
         self.counts = StepCounts(spec.first_rank)
         self._outside, self._seen = Outside(spec, pids), ProcessObservation()
-        self._claims = ClaimBounds(self._outside.cpu_time, self._notice)
+        self._claims = PlausibleReports(self._outside.cpu_time, self._notice)
         self.health = HealthLines(spec, journal)
         self._peak = self._seen_peak = 0.0
         self._began = time.monotonic()
@@ -318,7 +318,7 @@ SPEED = ("step_s", "data_s")
 WARNING = "warning"
 
 
-class ClaimBounds:
+class PlausibleReports:
     """The claims of one attempt; what cannot be true is said once in a notice, and left out.
 
     Programs tell steps, speeds and memory, and from these come predictions, promises and

@@ -115,7 +115,7 @@ class Terminal:
                 self._send(viewer, frame(DATA, warning.encode()))
         return ""
 
-    def pause(self, *, asleep: bool) -> None:
+    def note_asleep(self, *, asleep: bool) -> None:
         """Note if its process is asleep: it cannot be used then."""
         if asleep:
             self._note_use()

@@ -22,7 +22,7 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import AttemptSource
 from weft.core.model.job import Batch, Config, Job, JobId
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import JobTable
 from weft.perf.goodput.belief import NO_NOISE, JobBelief, row_of
 from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs, same_configs
@@ -348,7 +348,9 @@ class PooledBeliefs(FittedBeliefs):
         left: list[float] = self.work(table).tolist()
         ran: list[float] = table.ran(now).tolist()
         held: list[float] = table.held.tolist()
-        attempt, since = (table.column(c).tolist() for c in (Column.ATTEMPT, Column.RAN_SINCE))
+        attempt, since = (
+            table.column(c).tolist() for c in (TableColumns.ATTEMPT, TableColumns.RAN_SINCE)
+        )
         for row, job in enumerate(table.jobs):
             stand, needed = self._stands.get(job.id), left[row]
             if stand is None or math.isnan(needed):

@@ -77,7 +77,7 @@ class PlanLaw:
         samples, rest = divmod(self.batch, plan.data)
         return not rest and samples <= self.most.get((memory_family(plan), plan.checkpointing), 0)
 
-    def forward(self, gpus: int) -> float:
+    def forward_ms_on(self, gpus: int) -> float:
         """Milliseconds of the forward pass of one of that many GPUs."""
         if not self.scales:
             return self.forward_ms / gpus
@@ -91,7 +91,7 @@ class PlanLaw:
         if plan.unit > 1:
             forward = self.forward_ms * plan.data / plan.pipeline / TENSOR_GAIN**plan.tensor
             return self.divided_ms(plan, forward, nodes, gpus // nodes)
-        return self.replicated_ms(plan, self.forward(gpus), threads=threads, near=near)
+        return self.replicated_ms(plan, self.forward_ms_on(gpus), threads=threads, near=near)
 
     def replicated_ms(
         self,
@@ -311,8 +311,8 @@ def step_ms(law: PlanLaw, plan: Execution) -> float:
     """Return the step time of a plan with its replicas filled in, a pipeline's together."""
     gpus = plan.data * plan.unit
     if plan.unit > 1:
-        return law.divided_ms(plan, law.forward(gpus), plan.pipeline, gpus // plan.pipeline)
-    return law.replicated_ms(plan, law.forward(gpus))
+        return law.divided_ms(plan, law.forward_ms_on(gpus), plan.pipeline, gpus // plan.pipeline)
+    return law.replicated_ms(plan, law.forward_ms_on(gpus))
 
 
 def _covers(plan: Execution) -> bool:

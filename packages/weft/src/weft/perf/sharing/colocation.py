@@ -37,7 +37,7 @@ MOST_GROUPS = 4096  # whose speeds are kept
 MOST_PROGRAMS = 4096  # of which is remembered what their runs did
 
 
-def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
+def no_sensitivity(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
     """Nothing is known about what CPU cores and host memory do."""
     return None
 
@@ -67,7 +67,7 @@ class Colocated:
     interfering: Interfering = even_parts
     contention: tuple[float, ...] = CONTENTION
     gaps: bool = False
-    sensitivity: Host = insensitive
+    sensitivity: Host = no_sensitivity
     batching: Callable[[Job], Batching | None] = untuned
     waits: Callable[[Job], bool] = never_waits
     _paces: dict[JobId, float] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 Data is prepared by CPU cores, trained on by the GPU, and read from storage unless it is cached in
 host memory by a cache that never evicts: it holds x % of a dataset and gives x % hits. The
-slowest of the three sets the pace. `HostLaw` states that with six numbers a model; the numbers that
-ship were fitted by `python -m benchmarks.fit_host` to the tables published with the paper, and
-the file states the error of every fit. `read_tables` reads the tables themselves.
+slowest of the three sets the pace. `HostShareSpeed` states that with six numbers a model; the
+numbers that ship were fitted by `python -m benchmarks.fit_host` to the tables published with the
+paper, and the file states the error of every fit. `read_tables` reads the tables themselves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALSO = {
 
 
 @frozen
-class HostLaw:
+class HostShareSpeed:
     """Speed with `c` cores and `m` GB for each GPU, 1 at the share in proportion.
 
     At most `top`, where the GPU sets the pace; at most `core` c^`power`, what cores prepare; at
@@ -73,7 +73,7 @@ class HostLaw:
 def load_shipped() -> Mapping[str, Sensitivity]:
     """The tables of the fitted laws, by model; 1 at 3 cores and 62.5 GB for each GPU."""
     text = files("weft.perf").joinpath("data/host.json").read_text(encoding="utf-8")
-    laws = {name: HostLaw(**entry["law"]) for name, entry in json.loads(text).items()}
+    laws = {name: HostShareSpeed(**entry["law"]) for name, entry in json.loads(text).items()}
     return {name: law.sample_grid().relative_to(*FAIR) for name, law in laws.items()}
 
 

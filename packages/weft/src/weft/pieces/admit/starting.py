@@ -14,7 +14,7 @@ from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools, Rows
 from weft.frozen import frozen
 from weft.pieces.fit import EPS, fit_first
@@ -99,7 +99,7 @@ class Preempt(Starting):
 
 def count_gpus(view: View, by: Counted) -> Floats:
     """The GPUs that each row is counted with; a part of one counts as one."""
-    column = Column.MIN if by == "least" else Column.GPUS
+    column = TableColumns.MIN if by == "least" else TableColumns.GPUS
     return np.asarray(np.maximum(view.table.column(column), 1.0))
 
 

@@ -8,7 +8,7 @@ from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Fairness, NeededKnowledge, Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.frozen import frozen
 from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking
@@ -130,7 +130,7 @@ class Urgency(Keyed):
 
     def rank(self, view: View) -> Ranking:
         """Rank by priority, then by order of submission."""
-        key = -view.table.column(Column.PRIORITY)
+        key = -view.table.column(TableColumns.PRIORITY)
         return Ranking(key=key)
 
 

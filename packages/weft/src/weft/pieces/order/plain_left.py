@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.core.knowledge.predictor import Predictor
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.order.attained import (
@@ -186,7 +186,7 @@ STARTS = 2.0  # times that a start counts for a waiting job: it is lost, and ano
 def find_plain(view: View) -> Bools:
     """Rows of jobs that run on one number of GPUs, by one execution plan."""
     table = view.table
-    mask: Bools = table.column(Column.MIN) == table.column(Column.MAX)
+    mask: Bools = table.column(TableColumns.MIN) == table.column(TableColumns.MAX)
     if view.knowledge.plans is not None:
         mask &= [not job.plans for job in table.jobs]
     return mask
@@ -197,7 +197,7 @@ def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
 
     `costs` are first starts and restarts, each of rows x kinds; the dearest kind counts.
     """
-    young = view.table.column(Column.REPORTED) == 0.0
+    young = view.table.column(TableColumns.REPORTED) == 0.0
     start = np.where(young, costs[0].max(axis=1), costs[1].max(axis=1))
     seconds = left + np.where(view.running(), 0.0, STARTS * start)
     service: Floats = seconds * view.table.need

@@ -20,7 +20,7 @@ import numpy as np
 from weft.core.knowledge.costs import Costs
 from weft.core.model.job import Allocation, Config, JobId
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Rows
 from weft.frozen import frozen
@@ -54,7 +54,13 @@ def change_seconds(
     table, own = view.table, np.empty(len(held), dtype=np.intp)
     start, change, ready, moved = np.empty((4, len(held), len(configs)))
     fill_changes(
-        *(costs, held, table.column(Column.REPORTED), table.column(Column.ATTEMPT), table.held),
+        *(
+            costs,
+            held,
+            table.column(TableColumns.REPORTED),
+            table.column(TableColumns.ATTEMPT),
+            table.held,
+        ),
         *(gpus_of(configs), start, change, ready, moved),
         *(kinds_of(configs, view.cluster.kinds), own),
     )

@@ -26,7 +26,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.taxonomy import Objective, Preemption, TopologyKnowledge, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.frozen import frozen
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.wrap.restart_costs import seconds_left
@@ -263,8 +263,8 @@ class _Search:
         for row, _ in self._there.get(name, ()):
             on = view.allocation(row)
             assert on is not None
-            runs = table.get(row, Column.RAN_RATE) > 0.0 and view.job(row).stoppable
-            age = view.now - table.get(row, Column.RAN_SINCE)
+            runs = table.get(row, TableColumns.RAN_RATE) > 0.0 and view.job(row).stoppable
+            age = view.now - table.get(row, TableColumns.RAN_SINCE)
             if runs and age >= self._rule.min_run_s and len(on.slices) == 1 and _is_whole(on):
                 rows.append(row)
         return sorted(rows, key=lambda row: (float(self._restart[row]), row))

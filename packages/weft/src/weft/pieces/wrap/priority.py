@@ -18,7 +18,7 @@ from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Objective, Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.size.choice_reasons import gave_way, say_gave_way
@@ -38,10 +38,10 @@ class Priority(Wrapper):
         """The inner policy's decision, class by class."""
         if Controls.TIER in self.about.controls or self.about.whole:
             return ask(self.inner, view)
-        rank = view.table.column(Column.PRIORITY)
+        rank = view.table.column(TableColumns.PRIORITY)
         waiting = view.waiting()
         levels = np.unique(rank[waiting])[::-1]
-        fillers = view.table.column(Column.TIER) == FILLER
+        fillers = view.table.column(TableColumns.TIER) == FILLER
         filler = view.running() & fillers
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
             return self._decide_class(view, partial(ask, self.inner))
@@ -70,7 +70,7 @@ class Priority(Wrapper):
         """The decision, unless it takes from a class to start a lower one."""
         mark = view.free.mark()
         plan = decide(view)
-        rank, starts = view.table.column(Column.PRIORITY), find_started(view, plan)
+        rank, starts = view.table.column(TableColumns.PRIORITY), find_started(view, plan)
         if not starts.any():
             return plan
         higher = view.running() & (rank > rank[starts].min())
@@ -103,7 +103,7 @@ class Priority(Wrapper):
         shown = rows.copy()
         for job in plan.changes:
             shown[view.table.row(job)] = False
-        stopped = _stops(view, plan) & (view.table.column(Column.TIER) == FILLER)
+        stopped = _stops(view, plan) & (view.table.column(TableColumns.TIER) == FILLER)
         try:
             if not (shown | stopped).any() or not carry_out(view, plan):
                 return plan

@@ -20,7 +20,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.taxonomy import NeededKnowledge, Objective, Preemption, declare
 from weft.core.plan.view import PromiseTerms, View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
@@ -224,7 +224,7 @@ def _make_room(view: View, job: Job, victims: list[int], changes: Changes) -> Al
 def _victims(view: View, hidden: Bools) -> list[int]:
     """Running rows that may be stopped: of low priority first, then those that have done least."""
     rows = np.flatnonzero(view.running() & view.preemptible() & ~hidden)
-    keys = view.table.column(Column.PRIORITY)[rows], view.service()[rows]
+    keys = view.table.column(TableColumns.PRIORITY)[rows], view.service()[rows]
     order = np.lexsort(keys[::-1])
     return [int(row) for row in rows[order]]
 

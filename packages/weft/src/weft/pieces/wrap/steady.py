@@ -22,7 +22,7 @@ from weft.core.plan.policy import recall
 from weft.core.plan.reasons import Blocker, Reason, describe_demand
 from weft.core.plan.taxonomy import Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
@@ -166,9 +166,9 @@ class SteadyWrapper(Wrapper):
 
 def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:
     """The start of each running attempt; of one that someone else began, its last change."""
-    attempts = view.table.column(Column.ATTEMPT)
-    runs = view.table.column(Column.RAN_RATE) > 0.0
-    began = np.where(runs, view.table.column(Column.RAN_SINCE), view.now)
+    attempts = view.table.column(TableColumns.ATTEMPT)
+    runs = view.table.column(TableColumns.RAN_RATE) > 0.0
+    began = np.where(runs, view.table.column(TableColumns.RAN_SINCE), view.now)
     since = {}
     for row in map(int, np.flatnonzero(view.running())):
         job, attempt = view.job(row).id, int(attempts[row])
@@ -183,7 +183,7 @@ def _begun(
 ) -> dict[JobId, tuple[int, float]]:
     """The starts once the plan is carried out: what it starts or restarts begins now."""
     after = dict(since)
-    attempts = view.table.column(Column.ATTEMPT)
+    attempts = view.table.column(TableColumns.ATTEMPT)
     for job, to in plan.changes.items():
         row = view.table.row(job)
         was = view.allocation(row)

@@ -42,7 +42,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
     if plan is not None and fits(part, plan):
         return plan
     cut = cut_out(part, host=Controls.HOST in policy.about.controls)
-    plan = cut.back(ask(policy, cut.view))
+    plan = cut.to_real_devices(ask(policy, cut.view))
     return plan if fits(part, plan) else replace(plan, changes={})
 
 
@@ -90,7 +90,7 @@ class Cut:
         free.commit()
         return replace(self.part, table=table, cluster=self.cluster, free=free)
 
-    def back(self, plan: Plan) -> Plan:
+    def to_real_devices(self, plan: Plan) -> Plan:
         """The plan in the devices' real numbers; a change that is none is left out."""
         changes: dict[JobId, Allocation | None] = {}
         free = Capacity(self.cluster)

@@ -32,7 +32,7 @@ FEW = 8  # chains that are sooner asked for one by one
 MOST_GROUPS = 400_000  # that were asked for: then all that is derived is dropped and made again
 
 
-class Many:
+class TablePredictions:
     """Everything here follows from the rings: it is neither saved nor copied."""
 
     def __init__(

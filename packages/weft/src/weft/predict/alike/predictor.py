@@ -15,7 +15,7 @@ from weft.core.knowledge.predictor import PredictorNeeds
 from weft.core.model.job import Job, JobId
 from weft.core.state.cells import Floats
 from weft.core.state.table import JobTable
-from weft.predict.alike.many import Many
+from weft.predict.alike.many import TablePredictions
 from weft.predict.alike.mixture import (
     Blend,
     Block,
@@ -152,7 +152,7 @@ class Alike:
 
     def _derive(self) -> None:
         self._single = Single(self._rings, self._scores, self.half, self.shrink)
-        self._many = Many(self._rings, self._single.sample, self.shrink)
+        self._many = TablePredictions(self._rings, self._single.sample, self.shrink)
         self._fresh: tuple[int, dict[tuple[Key, ...], Predicted]] = (self._state, {})
 
     def __getstate__(self) -> dict[str, Any]:

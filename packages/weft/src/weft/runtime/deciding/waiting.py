@@ -29,7 +29,7 @@ from weft.core.plan.reasons import (
 )
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import JobTable
 from weft.frozen import frozen
 from weft.runtime.deciding.live_policy import live_policy, stand_in
@@ -345,7 +345,7 @@ def _find_first(table: JobTable, kept_back: Iterable[int]) -> Job | None:
     rows = waits.nonzero()[0]
     if not len(rows):
         return None
-    return table.jobs[int(rows[table.column(Column.PRIORITY)[rows].argmax()])]
+    return table.jobs[int(rows[table.column(TableColumns.PRIORITY)[rows].argmax()])]
 
 
 def why_waits(waits: WaitExplainer, scheduler: Scheduler, record: JobRecord) -> Reason | None:
@@ -370,8 +370,10 @@ def _why_waits(waits: WaitExplainer, scheduler: Scheduler, record: JobRecord) ->
     if why := why_kept_back(job, table, parallel=job.id in waits.kept_back):
         return why
     row = table.row(job.id)
-    retries = table.get(row, Column.RETRIES)
-    left = table.get(row, Column.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0
+    retries = table.get(row, TableColumns.RETRIES)
+    left = (
+        table.get(row, TableColumns.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0
+    )
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})

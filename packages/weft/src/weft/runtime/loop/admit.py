@@ -21,7 +21,7 @@ from weft.core.plan.reasons import GPU, asks_for, describe_host, device_word
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.stops import Rung
@@ -351,7 +351,7 @@ def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
     if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
         return False
     gone = state.asleep.find(job) is None and not state.releasing.is_leaving(job)
-    return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
+    return gone and state.table.get(row, TableColumns.ATTEMPT) + 1 == attempt
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:

@@ -118,7 +118,7 @@ class Entitlement:
         return {tenant: gpus * open_s for tenant, gpus in self.rates.items()}
 
 
-def summarize_shares(received: Iterable[float | None]) -> float | None:
+def jain_of_known(received: Iterable[float | None]) -> float | None:
     """Jain's index of those that something was due to; None where there are none."""
     known = [share for share in received if share is not None]
     return jain_index(np.array(known)) if known else None

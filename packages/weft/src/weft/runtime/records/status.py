@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model.job import JobId, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.state import State
 from weft.frozen import frozen
 from weft.runtime.records.job_records import ALL, JobRecord, JobRecords
@@ -17,7 +17,7 @@ from weft.runtime.records.ledger import Ledger
 
 COMPARED = 200
 WORDS = {Stage.STARTING: "starting", Stage.RUNNING: "running", Stage.STOPPING: "checkpointing"}
-READ = (Column.STAGE, Column.RETRIES, Column.FAILED, Column.RAN_SINCE)
+READ = (TableColumns.STAGE, TableColumns.RETRIES, TableColumns.FAILED, TableColumns.RAN_SINCE)
 
 
 @frozen
@@ -61,7 +61,7 @@ def words_but_pending(jobs: JobRecords, state: State) -> dict[JobId, str]:
     Costs what the jobs cost that hold devices, ran or are suspended, however many others wait.
     """
     table = state.table
-    rows = np.flatnonzero(table.column(Column.STAGE) != Stage.PENDING)
+    rows = np.flatnonzero(table.column(TableColumns.STAGE) != Stage.PENDING)
     names = {table.jobs[row].id: None for row in rows.tolist()} | jobs.touched
     statuses = ((name, status_of(jobs.live[name], state)) for name in names if name in jobs.active)
     return {name: status.state for name, status in statuses if status.state != "pending"}

@@ -19,7 +19,7 @@ from weft.core.model.job import JobId, NodeId, Stage
 from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import SavedPromise, SavedScheduler, SavedState
 from weft.core.state.state import State
@@ -163,7 +163,7 @@ class Recovered:
         state = self.scheduler.state
         table = state.table
         held = {
-            (job.id, int(table.get(row, Column.ATTEMPT)))
+            (job.id, int(table.get(row, TableColumns.ATTEMPT)))
             for row, job in enumerate(table.jobs)
             if table.allocations[row] is not None
         }
@@ -353,8 +353,8 @@ def reconcile(
         if node.id not in back.drained and (at is None or state.cluster.nodes[at] != node):
             events.append(facts.NodeUp(node))
     table = state.table
-    for row in np.flatnonzero(table.column(Column.STAGE) == Stage.RUNNING).tolist():
-        job, attempt = table.jobs[row], int(table.get(row, Column.ATTEMPT))
+    for row in np.flatnonzero(table.column(TableColumns.STAGE) == Stage.RUNNING).tolist():
+        job, attempt = table.jobs[row], int(table.get(row, TableColumns.ATTEMPT))
         if (job.id, attempt) not in known:
             events.append(
                 facts.Failed(job.id, attempt, "lost while the service was away", lost=True)
@@ -411,11 +411,11 @@ def wishes_of(state: State) -> list[Wish]:
     for sleeping in sleepers.values():
         if not (sleeping.there and _is_asked_to_run(state, sleeping.job)):
             wishes.append(Sleep(sleeping.job, sleeping.attempt, sleeping.rung))
-    for row in np.flatnonzero(table.column(Column.STAGE) == Stage.STARTING).tolist():
+    for row in np.flatnonzero(table.column(TableColumns.STAGE) == Stage.STARTING).tolist():
         job, on = table.jobs[row], table.allocations[row]
         if on is not None and not releasing.holds(job.id):
             kind = Resume if job.id in sleepers else Start
-            wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
+            wishes.append(kind(job, on, int(table.get(row, TableColumns.ATTEMPT))))
     if state.memory_order:
         wishes.append(OrderMemory(state.memory_order))
     return wishes

@@ -19,7 +19,7 @@ from weft.core.events.event import Observed
 from weft.core.knowledge.measured import MeasuredAttempt
 from weft.core.model.job import Discipline, Job, JobId, NodeId, Stage
 from weft.core.plan.about import Controls
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.stops import Rung
 from weft.runtime.loop.background import Repeated
 from weft.runtime.loop.driver import Driver
@@ -101,8 +101,8 @@ class SharingGuard(Repeated):
         """Jobs that an earlier service froze for a moment."""
         table = self._driver.scheduler.state.table
         for row, job in enumerate(table.jobs):
-            if table.get(row, Column.STAGE) == Stage.RUNNING:
-                await self._thaw((job.id, int(table.get(row, Column.ATTEMPT))))
+            if table.get(row, TableColumns.STAGE) == Stage.RUNNING:
+                await self._thaw((job.id, int(table.get(row, TableColumns.ATTEMPT))))
 
     # ---- one look
 
@@ -164,11 +164,11 @@ class SharingGuard(Repeated):
         for row, on in enumerate(table.allocations):
             if on is None or on.gpus != 1 or on.sharing.discipline is not Discipline.NONE:
                 continue
-            if table.get(row, Column.STAGE) != Stage.RUNNING:
+            if table.get(row, TableColumns.STAGE) != Stage.RUNNING:
                 continue
             job, part = table.jobs[row], next(part for part in on.slices if part.gpus)
-            attempt = job.id, int(table.get(row, Column.ATTEMPT))
-            age_s = now - table.get(row, Column.RAN_SINCE)
+            attempt = job.id, int(table.get(row, TableColumns.ATTEMPT))
+            age_s = now - table.get(row, TableColumns.RAN_SINCE)
             residents.setdefault((part.node, part.gpus[0]), {})[attempt] = job, age_s
         return residents
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.history import ObservedSpeeds
 from weft.app.insight.never_starts import count_never
 from weft.app.insight.present import OUTLOOKS, Estimate, Present, QueueOutlook
-from weft.app.insight.purse import Purse
 from weft.app.insight.what_if import HOUR, Variant, WhatIfChanges, what_if
 from weft.app.serve.rules import Quotas
 from weft.core.model.job import Job, JobId, name_of
@@ -95,7 +95,7 @@ def compare_ahead(
     both = {
         label: side.look_ahead(
             progress=lambda part, label=label: report(Progress(label=label, part=part)),  # type: ignore[misc]
-            purse=Purse(cpu_s / len(sides)),
+            budget=CpuBudget(cpu_s / len(sides)),
             decisions=sys.maxsize,
         )
         for label, side in sides.items()
@@ -241,7 +241,7 @@ def write_line(
     """The queue as JSON by tenant, and whole for ALL_TENANTS; and why no start is known."""
     rows: defaultdict[str, list[Waiting]] = defaultdict(list)
     unknown = present.unknown_start()
-    for line in line_of(present, Purse(cpu_s)):
+    for line in line_of(present, CpuBudget(cpu_s)):
         start = Estimate((None,)) if unknown else line.start
         row = Waiting(
             id=line.job.id,
@@ -255,7 +255,7 @@ def write_line(
     return {tenant: write_json(some) for tenant, some in rows.items()}, unknown
 
 
-def line_of(present: Present, purse: Purse) -> list[InLine]:
+def line_of(present: Present, budget: CpuBudget) -> list[InLine]:
     """Waiting jobs in the order in which simulations from here start them."""
     table = present.table
     waiting = {
@@ -265,7 +265,7 @@ def line_of(present: Present, purse: Purse) -> list[InLine]:
     }
     if not waiting:
         return []
-    outlook = present.look_ahead(purse=purse).outlook
+    outlook = present.look_ahead(budget=budget).outlook
     starts = {job: outcome.start for job, outcome in outlook.items() if job in waiting}
     middles = {job: estimate.quantile(0.5) for job, estimate in starts.items()}
     soonest = sorted((at, job) for job, at in middles.items() if at is not None)

@@ -28,7 +28,7 @@ from weft.core.events.event import (
     Submitted,
 )
 from weft.core.model.job import JobId, Slice, Stage
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.frozen import frozen
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
@@ -369,7 +369,7 @@ class LiveUpdates:
         """Active jobs that have devices, in order of submission; costs as much as they are."""
         driver = self._live.driver
         jobs, table = driver.ledger.jobs, driver.scheduler.state.table
-        rows = np.flatnonzero(table.column(Column.STAGE) != Stage.PENDING).tolist()
+        rows = np.flatnonzero(table.column(TableColumns.STAGE) != Stage.PENDING).tolist()
         active = (job for row in rows if (job := table.jobs[row].id) in jobs.active)
         return {job: None for job in active if jobs.live[job].allocation is not None}
 
@@ -441,7 +441,7 @@ class LiveUpdates:
     def _pulse(self) -> ClusterPulse:
         driver = self._live.driver
         state = driver.scheduler.state
-        rows = np.flatnonzero(state.table.column(Column.HELD)).tolist()
+        rows = np.flatnonzero(state.table.column(TableColumns.HELD)).tolist()
         placed = (state.table.allocations[row] for row in rows)
         held = sum(on.counted_gpus for on in placed if on is not None)
         return ClusterPulse(

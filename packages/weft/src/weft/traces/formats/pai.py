@@ -31,7 +31,7 @@ def is_tables(sample: FileSample) -> bool:
     return _table(sample) is not None
 
 
-def is_sample(sample: FileSample) -> bool:
+def is_simulator_sample(sample: FileSample) -> bool:
     """The header of the simulator's sample."""
     return sample.header >= {"job_id", "num_gpu", "num_inst", "submit_time", "duration"}
 
@@ -190,6 +190,6 @@ TABLES = Format(
 SAMPLE = Format(
     "pai-sample",
     "the 100K job sample of the PAI simulator (Weng et al., NSDI'22)",
-    is_sample,
+    is_simulator_sample,
     load_sample,
 )

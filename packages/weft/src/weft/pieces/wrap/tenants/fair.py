@@ -22,7 +22,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.taxonomy import Fairness, NeededKnowledge, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column, Floats
+from weft.core.state.cells import Floats, TableColumns
 from weft.core.state.table import Bools, JobTable, Rows
 from weft.frozen import frozen
 from weft.pieces.place.gangs import fewest_nodes
@@ -265,8 +265,8 @@ class _Rush:
         for row in self._victims:
             at = table.row(view.job(row).id)
             table.allocations[at] = None
-            table.set(at, Column.HELD, 0.0)
-            table.set(at, Column.STAGE, Stage.PENDING)
+            table.set(at, TableColumns.HELD, 0.0)
+            table.set(at, TableColumns.STAGE, Stage.PENDING)
         return table
 
 

@@ -21,7 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.taxonomy import Fairness, Objective, Preemption, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools
 from weft.frozen import frozen
@@ -322,8 +322,8 @@ class _Turn:
         If `aged` those that have run for long enough; of some `kinds` those that are on these.
         """
         view, table = self._view, self._view.table
-        runs = table.column(Column.RAN_RATE) > 0.0
-        age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
+        runs = table.column(TableColumns.RAN_RATE) > 0.0
+        age = np.where(runs, view.now - table.column(TableColumns.RAN_SINCE), 0.0)
         victims, over = [], self._over(level)
         may = view.running() & view.preemptible() & ~self._is_promised()
         for row in map(int, np.flatnonzero(may)):
@@ -358,7 +358,7 @@ class _Turn:
         for row in stops:
             on = view.allocation(row)
             assert on is not None
-            ran = float(view.now - view.table.get(row, Column.RAN_SINCE))
+            ran = float(view.now - view.table.get(row, TableColumns.RAN_SINCE))
             kind = view.cluster.kind_of(on)
             numbers = {
                 "gpus": asks_for(on.gpus, (kind,), on.sharing.share),

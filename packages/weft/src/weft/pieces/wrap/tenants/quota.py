@@ -23,7 +23,7 @@ from weft.core.plan.policy import recall
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.taxonomy import Fairness, Objective, declare
 from weft.core.plan.view import View
-from weft.core.state.cells import Column
+from weft.core.state.cells import TableColumns
 from weft.core.state.table import Bools
 from weft.frozen import frozen
 from weft.pieces.wrap.reason_news import tell_news
@@ -122,9 +122,9 @@ class NarrowedView:
                 if job.plans and not plans:
                     continue  # as it is, and refused if it goes too far
                 demand = replace(demand, max=most, gpus=min(demand.gpus, most))
-                table.set(at, Column.MAX, most)
-                table.set(at, Column.GPUS, demand.gpus)
-                table.set(at, Column.NEED, demand.gpus * demand.share)
+                table.set(at, TableColumns.MAX, most)
+                table.set(at, TableColumns.GPUS, demand.gpus)
+                table.set(at, TableColumns.NEED, demand.gpus * demand.share)
             table.jobs[at] = replace(job, demand=demand, plans=plans)
         return replace(part, memory=memory)
 
@@ -266,7 +266,9 @@ class QuotaCheck:
     def bar_too_large(self, shape: NarrowedView) -> None:
         """Hide waiting rows that ask for more than their tenant may ever hold."""
         lowest = min(self._rules.limits.values(), default=np.inf)
-        large = self._view.table.column(Column.GPUS) > lowest  # few, or none: the rest is in Python
+        large = (
+            self._view.table.column(TableColumns.GPUS) > lowest
+        )  # few, or none: the rest is in Python
         kinds = (ANY, *self._view.cluster.kinds)
         for row in map(int, np.flatnonzero(self._view.waiting() & ~shape.hidden & large)):
             job, least = self._view.job(row), self._least(row)

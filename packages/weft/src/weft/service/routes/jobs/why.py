@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
+from weft.app.insight.cpu_budget import CpuBudget
 from weft.app.insight.explain import Advice, Front, Trial, Why, explain, plan
 from weft.app.insight.present import Estimate, Present
-from weft.app.insight.purse import Purse
 from weft.app.insight.what_if import WhatIfChanges
 from weft.app.serve.rules import Quotas, without_wrappers
 from weft.core.errors import UnknownName
@@ -98,12 +98,12 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     more = _others_changes(service, record.job, waits)
     many = len(present.table) >= MANY
     left_s = max(MANY_CPU_S - COUNT_CPU_S * len(present.table), 0.0)
-    purse = (left_s, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
-    if purse[1] > purse[0]:  # no policy is asked, so later jobs do not matter
+    budget = (left_s, service.driver.decisions.spent_s) if many else (ANSWER_CPU_S, 0.0)
+    if budget[1] > budget[0]:  # no policy is asked, so later jobs do not matter
         earlier = present.table.jobs[: present.table.row(record.job.id)]
         present = present.without_behind(record.job.id, {job.id for job in earlier})
     why = await service.work.answer.do(
-        lambda: partial(explain_within, purse, present, record.job.id, waits, more)
+        lambda: partial(explain_within, budget, present, record.job.id, waits, more)
     )
     _note_start(service, record.job.id, why.start, present.now)
     advice = why.advice
@@ -256,7 +256,7 @@ Report = Callable[[Any], None]
 
 
 def explain_within(
-    purse: tuple[float, float],
+    budget: tuple[float, float],
     present: Present,
     job: JobId,
     waits: Reason | None,
@@ -265,9 +265,9 @@ def explain_within(
 ) -> Why:
     """The reason why a job waits or holds what it holds.
 
-    `purse` are its CPU seconds and a decision's.
+    `budget` are its CPU seconds and a decision's.
     """
-    return explain(present, job, waits, more, Purse(*purse))
+    return explain(present, job, waits, more, CpuBudget(*budget))
 
 
 def plan_within(
@@ -280,5 +280,5 @@ def plan_within(
     _report: Report,
 ) -> Trial:
     """The outcome for a job where something is different."""
-    purse = Purse(cpu_s)
-    return plan(change.present(present, policy, rules), job, purse)
+    budget = CpuBudget(cpu_s)
+    return plan(change.present(present, policy, rules), job, budget)

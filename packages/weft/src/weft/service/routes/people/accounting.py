@@ -16,7 +16,7 @@ from pydantic import Field
 
 from weft.core.model.job import name_of
 from weft.runtime.loop.driver import Driver
-from weft.runtime.records.entitlement import summarize_shares
+from weft.runtime.records.entitlement import jain_of_known
 from weft.runtime.records.job_records import ALL, JobRecord
 from weft.runtime.records.usage import DayUsage
 from weft.service.access.tokens import Caller
@@ -74,7 +74,7 @@ async def accounting(
     records = await _choose(service, who, since, until, last, limit + 1)
     following = records[limit - 1].job.id if limit and len(records) > limit else None
     jobs = [_used(driver, record, now) for record in records[:limit]]
-    jain = summarize_shares(tenant.received for tenant in tenants) if who.everywhere else None
+    jain = jain_of_known(tenant.received for tenant in tenants) if who.everywhere else None
     return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
 
 

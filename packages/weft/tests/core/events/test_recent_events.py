@@ -8,7 +8,7 @@ import pytest
 
 from weft.core.errors import StateError
 from weft.core.events.event import Decided, Finished, Started, Submitted, Woken
-from weft.core.events.event_history import REMEMBERED, TOLD, EventHistory
+from weft.core.events.recent_events import REMEMBERED, TOLD, RecentEvents
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.state import State
@@ -60,7 +60,7 @@ def test_a_decision_on_a_job_that_left_names_it() -> None:
 
 
 def test_only_the_last_events_are_told_and_few_are_kept() -> None:
-    history = EventHistory()
+    history = RecentEvents()
     for at in range(3 * REMEMBERED):
         history.events.append((float(at), Started(A, at)))
 
@@ -70,11 +70,11 @@ def test_only_the_last_events_are_told_and_few_are_kept() -> None:
 
 
 def test_events_of_no_job_have_no_story() -> None:
-    assert "history" not in EventHistory().error(1.0, Woken(), ValueError("odd")).what
+    assert "history" not in RecentEvents().error(1.0, Woken(), ValueError("odd")).what
 
 
 def test_a_snapshot_does_not_carry_it() -> None:
-    history = EventHistory()
+    history = RecentEvents()
     history.events.append((1.0, Started(A, 1)))
 
     assert pickle.loads(pickle.dumps(history)).lines_of_job(A) == []

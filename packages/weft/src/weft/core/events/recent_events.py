@@ -13,7 +13,7 @@ REMEMBERED = 2_000  # events of all jobs
 TOLD = 12
 
 
-class EventHistory:
+class RecentEvents:
     """The last events folded, of all jobs together; the state appends to `events`, oldest first."""
 
     __slots__ = ("events",)
@@ -21,10 +21,9 @@ class EventHistory:
     def __init__(self, most: int = REMEMBERED) -> None:
         self.events: deque[tuple[float, Event]] = deque(maxlen=most)
 
-    def __reduce__(self) -> tuple[type[EventHistory], tuple[int]]:
-        return EventHistory, (
-            self.events.maxlen or REMEMBERED,
-        )  # the log has it all; a snapshot need not
+    def __reduce__(self) -> tuple[type[RecentEvents], tuple[int]]:
+        # The log has it all; a snapshot need not.
+        return RecentEvents, (self.events.maxlen or REMEMBERED,)
 
     def lines_of_job(self, job: JobId) -> list[str]:
         """The last events of a job, oldest first, a line each."""

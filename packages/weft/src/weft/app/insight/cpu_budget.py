@@ -12,7 +12,7 @@ SLACK = 1.1  # that a decision may take longer than is believed
 
 
 @frozen
-class Purse:
+class CpuBudget:
     """Seconds of a processor, from when it was made; `inf` never ends.
 
     `step_s` is what a decision is believed to take: one that is not paid for is not begun.
@@ -22,10 +22,10 @@ class Purse:
     step_s: float = 0.0
     _began: float = field(default_factory=time.thread_time)
 
-    def share_of_rest(self, share: float) -> Purse:
+    def share_of_rest(self, share: float) -> CpuBudget:
         """A share of what is left, for one of several questions; a decision where there is one."""
         left_s = self.left_s
-        return Purse(max(share * left_s, min(SLACK * self.step_s, left_s)), self.step_s)
+        return CpuBudget(max(share * left_s, min(SLACK * self.step_s, left_s)), self.step_s)
 
     @property
     def left_s(self) -> float:

@@ -360,6 +360,17 @@ def test_a_sweep_is_one_row_and_a_page_of_its_own(open_page: Open) -> None:
         page.close()
 
 
+def test_a_sweep_says_why_its_jobs_failed(open_page: Open, tmp_path: Path) -> None:
+    with serving("local:cpu=true,slots=1,warm=false", tmp_path / "state", "fifo") as client:
+        body = {"name": "lrs", "run": "echo no such file >&2; exit 3", "retries": 0}
+        made = client.post(f"{API}/jobs", json={**body, "sweep": {"grid": {"lr": [1]}}}).json()
+        page = open_page(f"{client.base_url}#/sweep/{made['id']}")
+
+        table = page.get_by_role("region", name="Jobs side by side")
+        expect(table.get_by_role("row").last).to_contain_text("no such file", timeout=60_000)
+        page.close()
+
+
 def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
     elastic = {"gpus": {"min": 1, "max": 8}, "batch": {"init": 64, "max": 512}}
     engine = "simulated:cluster=1x8:a100,speed=300"

@@ -9,7 +9,7 @@ import { tellApart } from "../job_list.js";
 import { link, setQuery } from "../route.js";
 import { csvOf, save } from "../save.js";
 import { clusterNow } from "../store.js";
-import { Choice, Empty, Loading, Panel, State, Trouble, useAsk } from "../ui.js";
+import { Choice, Empty, Loading, Panel, State, Trouble, useAsk, Words } from "../ui.js";
 
 const DRAWN = 12; // of a sweep; of chosen jobs all
 const AGAIN_MS = 10_000;
@@ -149,7 +149,9 @@ function Table({ runs, drop }) {
   const row = (job) =>
     html`<tr key=${job.id}><td>${line.has(job) && html`<span class="key" style=${{ background: lineColour(line.get(job)) }}></span>`}
       <a href=${link("job", [job.id])} title=${job.name}>${labels.get(job.id)}</a>
-      ${job === best && html` <span class="badge running">best</span>`}</td><td><${State} state=${job.state} /></td>
+      ${job === best && html` <span class="badge running">best</span>`}</td>
+      <td><${State} state=${job.state} />
+        ${job.state === "failed" && job.reason && html`<div class="reason" title=${job.reason}><${Words} text=${job.reason} /></div>`}</td>
       ${columns.map(({ label, value, write, look }) => html`<td key=${label} class=${look} title=${value(job)}>${write(value(job))}</td>`)}
       ${drop && html`<td class="num"><button class="quiet" aria-label=${`Leave out ${job.name}`} onClick=${() => drop(job)}>✕</button></td>`}</tr>`;
   const end = html`<button onClick=${file}>Table as CSV</button>`;

@@ -166,7 +166,7 @@ def last_event(state: Path) -> int:
 
 def read(state: Path, *, history: bool) -> tuple[float, Recovered]:
     """CPU seconds to read the log, and what it says."""
-    idle: dict[str, Any] = {"fold": lambda *_: None, "follow": lambda *_: None}
+    idle: dict[str, Any] = {"fold": lambda *_: None, "replace_record": lambda *_: None}
 
     def make() -> Scheduler:
         return Scheduler(live_policy(FIFO), Cluster(()))

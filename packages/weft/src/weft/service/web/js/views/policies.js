@@ -153,11 +153,9 @@ function figuresOf(numbers) {
 const startsLike = (move) => !move.before_gpus && /^starts (at once )?on /.test(move.why || "");
 
 function tell(move) {
-  const [from, to] = [number(move.before_gpus), number(move.after_gpus)];
-  if (!move.before_gpus) return `starts on ${count(move.after_gpus, theDevice())}`;
+  const [from, to] = [number(move.before_gpus), count(move.after_gpus, theDevice())];
+  if (!move.before_gpus) return `starts on ${to}`;
   if (!move.after_gpus) return `gives ${count(move.before_gpus, theDevice())} back`;
-  if (move.adjusted) return `stays on ${to} ${theDevice()}s, with other settings`;
-  return from === to
-    ? `moves, with ${to} ${theDevice()}s`
-    : `goes from ${from} to ${to} ${theDevice()}s`;
+  if (move.adjusted) return `stays on ${to}, with other settings`;
+  return move.before_gpus === move.after_gpus ? `moves, with ${to}` : `goes from ${from} to ${to}`;
 }

@@ -138,7 +138,9 @@ function GpuMap({ store, paint, find }) {
   const words =
     `${plan.cells.length} ${theDevice()}s, ${who.size} of them in use by jobs you see. ` +
     "Arrow keys go from one to the next, Enter opens its job.";
-  const described = there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ");
+  const described = there
+    .map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`)
+    .join("; ");
   return html`<div class="gpu-map" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
       aria-label=${words}

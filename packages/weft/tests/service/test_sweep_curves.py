@@ -25,7 +25,7 @@ class Service:
         self.searches_over: dict[str, str] = {}
         jobs = SimpleNamespace(
             get=lambda job: next(each for each in records if each.job.id == job),
-            pager=lambda limit, after, **_: lambda: records[after + 1 : after + 1 + limit],
+            page_reader=lambda limit, after, **_: lambda: records[after + 1 : after + 1 + limit],
         )
         state = SimpleNamespace(table=SimpleNamespace(jobs=[]), asleep={})
         self.names = SimpleNamespace(find_app=lambda app, _: app)

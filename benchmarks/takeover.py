@@ -53,12 +53,12 @@ def shifted():
 time.time = shifted
 from weft.app.serve import standby
 from weft.store import lease
-cut, beat = clock.with_name(clock.name + ".cut"), lease.beat
+cut, beat = clock.with_name(clock.name + ".cut"), lease.renew_lease
 def beat_unless_cut(*given):
     if cut.exists():
         raise sqlite3.OperationalError("cut off")
     beat(*given)
-lease.beat = beat_unless_cut
+lease.renew_lease = beat_unless_cut
 if machine:
     standby._pid_space = lambda: machine
 from weft.cli.main import main
